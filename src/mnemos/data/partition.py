@@ -1,0 +1,83 @@
+"""Who holds which sample: the common ground of all partitions."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from mnemos.registry import Part, Registry
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Clients as consecutive runs of one index array: client k holds `order[offsets[k]:offsets[k+1]]`.
+
+    Two arrays serve a million clients. Each client's last `validation` share (rounded down) is for
+    validation, the rest for training.
+    """
+
+    order: Ints
+    offsets: Ints
+    validation: float = 0.0
+    noise: Floats | None = None
+    """Standard deviation of the Gaussian noise on each client's normalised samples (feature skew)."""
+
+    @property
+    def clients(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Ints:
+        """How many samples each client holds."""
+        return np.diff(self.offsets)
+
+    def _cut(self, client: int) -> int:
+        start, stop = int(self.offsets[client]), int(self.offsets[client + 1])
+        return stop - int((stop - start) * self.validation)
+
+    def train(self, client: int) -> Ints:
+        """Indices of a client's training samples."""
+        return self.order[self.offsets[client] : self._cut(client)]
+
+    def held_out(self, client: int) -> Ints:
+        """Indices of a client's validation samples."""
+        return self.order[self._cut(client) : self.offsets[client + 1]]
+
+    def train_sizes(self) -> Ints:
+        """How many training samples each client holds."""
+        return self.sizes - (self.sizes * self.validation).astype(np.int64)
+
+    def union_held_out(self) -> Ints:
+        """Indices of all clients' validation samples."""
+        position = np.arange(len(self.order)) - np.repeat(self.offsets[:-1], self.sizes)
+        return self.order[position >= np.repeat(self.train_sizes(), self.sizes)]
+
+
+class Partition(Part):
+    """How the training samples are dealt out to clients."""
+
+    clients: int = Field(100, ge=1, le=100_000_000)
+    validation: float = Field(0.1, ge=0, lt=1)
+
+    def split(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> Assignment:
+        """Deal out the samples; every sample belongs to at most one client."""
+        order, offsets = self.deal(labels, owners, rng)
+        return Assignment(order, offsets, self.validation, self.noise_levels(len(offsets) - 1))
+
+    @abstractmethod
+    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """(order, offsets) as in `Assignment`, from labels and natural owners (None if there are none)."""
+
+    def noise_levels(self, clients: int) -> Floats | None:
+        """Standard deviation of each client's feature noise; None for clean features."""
+        return None
+
+
+partitions: Registry[Partition] = Registry("partition", Partition, "mnemos.data.partitions")

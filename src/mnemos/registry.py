@@ -1,0 +1,142 @@
+"""Parts and where they are found.
+
+A *part* is one choice in an experiment (a partition, a model, a method, …): an immutable, validated set
+of options together with the behaviour they configure. A *registry* knows all parts of one kind by name,
+so a new one is a new file and no edit: the modules of the registry's package are imported when a name is
+first looked up. A part outside Mnemos is named by import path, `package.module:Class`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, core_schema
+from pydantic_core.core_schema import ValidationInfo
+
+from mnemos.errors import ConfigError, allowed, did_you_mean
+from mnemos.explain import explain
+
+
+class Options(BaseModel):
+    """Immutable options; unknown fields are forbidden and errors are one sentence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def parse(cls, options: dict[str, Any]) -> Self:
+        """Validate options, raising a `ConfigError` that names the field."""
+        try:
+            return cls.model_validate(options)
+        except ValidationError as error:
+            raise explain(error, cls) from None
+
+
+class Part(Options):
+    """One named choice in an experiment."""
+
+    name: ClassVar[str] = ""
+
+    def dump(self) -> dict[str, Any]:
+        """The part as plain data, `name` first: what an experiment file holds."""
+        return {"name": type(self).name, **self.model_dump(mode="json")}
+
+
+P = TypeVar("P", bound=Part)
+
+
+class Registry(Generic[P]):
+    """All parts of one kind, by name; also the pydantic type of a field that holds one of them."""
+
+    def __init__(self, kind: str, base: type[P], package: str) -> None:
+        self.kind = kind
+        self.base = base
+        self.package = package
+        self._parts: dict[str, type[P]] = {}
+        self._imported = False
+
+    def register(self, name: str) -> Callable[[type[P]], type[P]]:
+        """Class decorator that makes a part known under a name."""
+
+        def add(part: type[P]) -> type[P]:
+            if self._parts.get(name, part).__qualname__ != part.__qualname__:
+                raise ValueError(f"{self.kind} '{name}' is already registered")
+            part.name = name
+            self._parts[name] = part
+            return part
+
+        return add
+
+    def names(self) -> list[str]:
+        """The registered names, sorted."""
+        self._import_all()
+        return sorted(self._parts)
+
+    def __iter__(self) -> Iterator[type[P]]:
+        return (self._parts[name] for name in self.names())
+
+    def __getitem__(self, name: str) -> type[P]:
+        self._import_all()
+        if name in self._parts:
+            return self._parts[name]
+        if ":" in name:
+            return self._by_path(name)
+        hint = did_you_mean(name, self._parts)
+        raise ConfigError(f"there is no {self.kind} '{name}'; {hint}{allowed(self._parts)}")
+
+    def parse(self, value: object) -> P:
+        """A part from its name, from a mapping with `name` and options, or from a part."""
+        if isinstance(value, self.base):
+            return value
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, dict):
+            raise ConfigError(f"found {value!r}; it takes a name or a mapping with 'name' and options")
+        options = dict(value)
+        name = options.pop("name", None)
+        if not isinstance(name, str):
+            raise ConfigError(f"'name' is missing; {allowed(self.names())}")
+        return self[name].parse(options)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def validate(value: object, info: ValidationInfo) -> P:
+            try:
+                return self.parse(value)
+            except ConfigError as error:
+                raise (error.under(info.field_name) if info.field_name else error) from None
+
+        return core_schema.with_info_plain_validator_function(
+            validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda part: part.dump()),
+        )
+
+    def _import_all(self) -> None:
+        if not self._imported:
+            self._imported = True
+            package = importlib.import_module(self.package)
+            for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
+                importlib.import_module(f"{self.package}.{module.name}")
+
+    def _by_path(self, path: str) -> type[P]:
+        part = import_path(path, self.kind)
+        if not (isinstance(part, type) and issubclass(part, self.base)):
+            raise ConfigError(f"'{path}' is not a {self.base.__name__}")
+        part.name = path
+        return part
+
+
+def import_path(path: str, kind: str) -> Any:
+    """The object named by `package.module:attribute`."""
+    module_name, _, attribute = path.partition(":")
+    try:
+        module: types.ModuleType = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"the {kind} '{path}' can't be imported ({error})") from None
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        raise ConfigError(f"the {kind} '{path}' can't be found: {module_name} has no '{attribute}'") from None
