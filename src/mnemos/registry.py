@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema, core_schema
 from pydantic_core.core_schema import ValidationInfo
 
@@ -26,6 +26,20 @@ class Options(BaseModel):
     """Immutable options; unknown fields are forbidden and errors are one sentence."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_defaults(cls, values: Any) -> Any:
+        """Options without a name belong to the default part: `partition: {clients: 20}`."""
+        if not isinstance(values, dict):
+            return values
+        named = dict(values)
+        for field, info in cls.model_fields.items():
+            default = type(info.default).name if isinstance(info.default, Part) else info.default
+            value = named.get(field)
+            if isinstance(default, str) and isinstance(value, dict) and "name" not in value:
+                named[field] = {"name": default, **value}
+        return named
 
     @classmethod
     def parse(cls, options: dict[str, Any]) -> Self:

@@ -20,7 +20,7 @@ class Assignment:
     """Clients as consecutive runs of one index array: client k holds `order[offsets[k]:offsets[k+1]]`.
 
     Two arrays serve a million clients. Each client's last `validation` share (rounded down) is for
-    validation, the rest for training.
+    validation, the rest for training: never none of a client that has any.
     """
 
     order: Ints
@@ -38,9 +38,14 @@ class Assignment:
         """How many samples each client holds."""
         return np.diff(self.offsets)
 
+    def _held(self, sizes: Ints) -> Ints:
+        # The tiny addend: 0.29 × 100 is 28.999… in floating point, and 29 is meant.
+        held = (sizes * self.validation + 1e-9).astype(np.int64)
+        return np.minimum(held, np.maximum(sizes - 1, 0))
+
     def _cut(self, client: int) -> int:
-        start, stop = int(self.offsets[client]), int(self.offsets[client + 1])
-        return stop - int((stop - start) * self.validation)
+        run = self.offsets[client : client + 2]
+        return int(run[1] - self._held(np.diff(run))[0])
 
     def train(self, client: int) -> Ints:
         """Indices of a client's training samples."""
@@ -52,7 +57,7 @@ class Assignment:
 
     def train_sizes(self) -> Ints:
         """How many training samples each client holds."""
-        return self.sizes - (self.sizes * self.validation).astype(np.int64)
+        return self.sizes - self._held(self.sizes)
 
     def union_held_out(self) -> Ints:
         """Indices of all clients' validation samples."""

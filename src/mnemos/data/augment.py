@@ -1,0 +1,156 @@
+"""Random changes to batches of images, and the scaling that follows them.
+
+What is random is drawn apart from being applied: a client draws from its own generator, and any number of
+clients' batches can be changed in one go with the same result as one by one. Images are changed before
+they are normalised, as in the papers' code: what comes in from outside is 0, so black.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from mnemos.errors import ConfigError
+from mnemos.registry import Part, Registry
+
+
+class Augmentation(Part):
+    """One random change of images."""
+
+    @abstractmethod
+    def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
+        """Everything random about `count` images of a shape (channels, height, width): [count, …]."""
+
+    @abstractmethod
+    def apply(self, images: Tensor, draws: Tensor) -> Tensor:
+        """Changed images [B, C, H, W], of the same type (uint8 or float); the given ones stay as they are."""
+
+
+augmentations: Registry[Augmentation] = Registry("augmentation", Augmentation, "mnemos.data.augment")
+
+
+@augmentations.register("crop")
+class Crop(Augmentation):
+    """Pad with black on all sides and cut out the original size anywhere."""
+
+    pad: int = Field(4, ge=0)
+
+    def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        """Row and column of the upper left corner in the padded image."""
+        return torch.randint(2 * self.pad + 1, (count, 2), generator=generator)
+
+    def apply(self, images: Tensor, draws: Tensor) -> Tensor:
+        """Copy each row of the result as one piece of the padded images' memory."""
+        count, channels, height, width = images.shape
+        if not count:
+            return images.clone()
+        padded = F.pad(images, (self.pad,) * 4)
+        plane = torch.arange(count * channels, device=images.device).view(count, channels, 1)
+        row = draws[:, 0, None, None] + torch.arange(height, device=images.device)
+        start = (plane * padded.shape[2] + row) * padded.shape[3] + draws[:, 1, None, None]
+        pieces = padded.flatten().unfold(0, width, 1)
+        return pieces.index_select(0, start.flatten()).view(images.shape)
+
+
+@augmentations.register("flip")
+class Flip(Augmentation):
+    """Swap left and right with probability p."""
+
+    p: float = Field(0.5, ge=0, le=1)
+
+    def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        """1 for an image that is swapped, 0 for one that isn't."""
+        return (torch.rand(count, generator=generator) < self.p).long()
+
+    def apply(self, images: Tensor, draws: Tensor) -> Tensor:
+        """Gather the columns in one order or the other."""
+        width = images.shape[3]
+        column = torch.arange(width, device=images.device)
+        column = torch.where(draws[:, None] == 1, width - 1 - column, column)
+        return images.gather(3, column[:, None, None, :].expand(images.shape))
+
+
+@augmentations.register("cutout")
+class Cutout(Augmentation):
+    """Blacken a square around any pixel, as far as it lies in the image (DeVries and Taylor, 2017)."""
+
+    size: int = Field(16, ge=1)
+
+    def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
+        """Row and column of the centre."""
+        _, height, width = shape
+        rows = torch.randint(height, (count,), generator=generator)
+        columns = torch.randint(width, (count,), generator=generator)
+        return torch.stack([rows, columns], 1)
+
+    def apply(self, images: Tensor, draws: Tensor) -> Tensor:
+        """Fill the square with zeros."""
+        rows, columns = (
+            self._inside(draws[:, axis, None], torch.arange(images.shape[2 + axis], device=images.device))
+            for axis in (0, 1)
+        )
+        return images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0)
+
+    def _inside(self, centre: Tensor, position: Tensor) -> Tensor:
+        first = centre - self.size // 2
+        return (position >= first) & (position < first + self.size)
+
+
+@augmentations.register("rotation")
+class Rotation(Augmentation):
+    """Turn counter-clockwise around the centre, by up to ±degrees or by any number of quarters."""
+
+    degrees: float = Field(15.0, ge=0, le=180)
+    quarter: bool = False
+    """Turn by 0, 90, 180 or 270 degrees instead, which moves pixels without changing them."""
+
+    def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
+        """Angles in degrees, or numbers of quarters."""
+        if not self.quarter:
+            return (torch.rand(count, generator=generator) * 2 - 1) * self.degrees
+        _, height, width = shape
+        if height != width:
+            raise ConfigError(
+                f"a quarter turn takes square images; the data's are {height}×{width}", "quarter"
+            )
+        return torch.randint(4, (count,), generator=generator)
+
+    def apply(self, images: Tensor, draws: Tensor) -> Tensor:
+        """Move pixels (quarters), or interpolate between four with black outside."""
+        return self._quarters(images, draws) if self.quarter else self._angles(images, draws)
+
+    @staticmethod
+    def _quarters(images: Tensor, turns: Tensor) -> Tensor:
+        turned = images.clone()
+        for quarters in (1, 2, 3):
+            which = (turns == quarters).nonzero().squeeze(1)
+            turned.index_copy_(0, which, images.index_select(0, which).rot90(quarters, (2, 3)))
+        return turned
+
+    @staticmethod
+    def _angles(images: Tensor, degrees: Tensor) -> Tensor:
+        exact = images if images.is_floating_point() else images.float()
+        turned = F.grid_sample(exact, _turned_grid(exact, degrees), align_corners=False)
+        return turned if images.is_floating_point() else turned.round_().to(images.dtype)
+
+
+def _turned_grid(images: Tensor, degrees: Tensor) -> Tensor:
+    """Where each pixel of a turned image comes from, in `grid_sample`'s coordinates from −1 to 1."""
+    height, width = images.shape[2:]
+    angle = degrees.to(images.dtype) * (math.pi / 180)
+    cos, sin = angle.cos()[:, None, None], angle.sin()[:, None, None]
+    y = (torch.arange(height, device=images.device, dtype=images.dtype) - (height - 1) / 2)[:, None]
+    x = torch.arange(width, device=images.device, dtype=images.dtype) - (width - 1) / 2
+    return torch.stack([(cos * x - sin * y) * (2 / width), (sin * x + cos * y) * (2 / height)], 3)
+
+
+def normalise(samples: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """(x − mean) / std as float32, per channel of images [B, C, H, W] or feature of vectors [B, D]."""
+    sizes = (-1,) + (1,) * (samples.dim() - 2)
+    # The subtraction makes a float tensor of its own, so the division can be done in place.
+    return torch.sub(samples, mean.view(sizes)).div_(std.view(sizes)).float()

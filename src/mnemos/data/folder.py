@@ -1,0 +1,72 @@
+"""Where data sets lie on disk, and how files are put there: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import platformdirs
+
+VARIABLE = "MNEMOS_DATA"
+"""Environment variable that names the data folder."""
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for Mnemos."""
+    return Path(platformdirs.user_cache_dir("mnemos"))
+
+
+def data_folder() -> Path:
+    """The folder that holds the published data sets: `$MNEMOS_DATA`, or one in the user's cache."""
+    given = os.environ.get(VARIABLE)
+    return Path(given).expanduser() if given else cache_folder() / "data"
+
+
+def locate(path: str) -> Path:
+    """A user's path as it is, or below the data folder when it is relative and found only there."""
+    given = Path(path).expanduser()
+    below = data_folder() / given
+    return below if not given.exists() and below.exists() else given
+
+
+def missing(folder: Path, names: Iterable[str]) -> list[str]:
+    """Which of these files the folder lacks."""
+    return [name for name in names if not (folder / name).is_file()]
+
+
+def what_to_put(names: Iterable[str], folder: Path) -> str:
+    """The end of an error sentence that tells where files are expected."""
+    return (
+        f"put {', '.join(names)} in {folder}, or set {VARIABLE} to the folder that holds '{folder.name}' "
+        f"(now {folder.parent})"
+    )
+
+
+def stamp(path: Path) -> Stamp:
+    """Name, size and time of change of a file or of all files below a folder: equal if nothing changed."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    found = []
+    for file in files:
+        if file.is_file():
+            status = file.stat()
+            found.append((file.relative_to(path).as_posix(), status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file to write that takes the path's place when all went well, and leaves no trace otherwise."""
+    # Not tempfile: its files are private to the user, and a data folder is often shared.
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with unfinished.open("xb") as file:
+            yield file
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,47 @@
+"""Data sets in memory: read once per process, however many experiments use them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from mnemos.data.dataset import Dataset, Source
+from mnemos.data.folder import data_folder, locate, stamp
+
+LIMIT = 2
+"""How many data sets are kept."""
+
+_lock = threading.RLock()
+_kept: OrderedDict[Hashable, Dataset] = OrderedDict()
+
+
+def load(source: Source) -> Dataset:
+    """The source's data set; the same object as long as it is kept and its files haven't changed."""
+    key = (source, data_folder(), _files(source))
+    try:
+        hash(key)
+    except TypeError:  # a source from outside with options that can't be compared
+        return source.load()
+    # One lock for all: a second thread that asks for the same data set waits instead of reading it again.
+    with _lock:
+        if key not in _kept:
+            while len(_kept) >= LIMIT:
+                _kept.popitem(last=False)
+            _kept[key] = source.load()
+        _kept.move_to_end(key)
+        return _kept[key]
+
+
+def forget() -> None:
+    """Let go of all data sets that are kept."""
+    with _lock:
+        _kept.clear()
+
+
+def _files(source: Source) -> Hashable:
+    path = getattr(source, "path", None)
+    if not isinstance(path, str):
+        return ()
+    found = locate(path).absolute()
+    return found, stamp(found)

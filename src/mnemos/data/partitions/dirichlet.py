@@ -1,0 +1,99 @@
+"""Label skew with equal sizes: the partition of the WSM and TCE papers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mnemos.data.partition import Floats, Ints, Partition, partitions
+from mnemos.data.partitions._holders import check_enough
+from mnemos.data.partitions._pools import by_class
+from mnemos.data.partitions._proportions import concentration, cumulative, log_dirichlet
+
+_CELLS = 1 << 21
+"""Client × class probabilities in memory at a time."""
+_LARGEST, _SMALLEST = 1 << 18, 64
+"""Bounds of the number of samples drawn at once."""
+
+
+@partitions.register("dirichlet")
+class Dirichlet(Partition):
+    """Each client draws its label proportions q_k ~ Dir(α·1_C), then n = ⌊N/K⌋ samples.
+
+    Clients are filled one after the other. Each sample's label is drawn from q_k and the sample from those
+    of that label nobody holds yet; once a label has run out, it is struck out of every q_k, which is
+    renormalised (Legate et al., "Re-Weighted Softmax Cross-Entropy to Control Forgetting in Federated
+    Learning", 2023; after Hsu et al., "Measuring the Effects of Non-Identical Data Distribution", 2019).
+    Small α: few labels a client; large α: like `iid`. The N − K·n samples that are left belong to nobody.
+
+    While no label has run out, the number X_c of client k's samples with label c is Dirichlet-multinomial:
+
+        E[X_c] = n/C,  Var[X_c] = n · (1/C)(1 − 1/C) · (n + Cα) / (1 + Cα)
+
+    Validation samples are the last ones that a client drew.
+    """
+
+    alpha: float = concentration(0.1)
+
+    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Draw all clients' label sequences, then hand out samples of these labels."""
+        check_enough(self.clients, len(labels))
+        size = len(labels) // self.clients
+        pools = by_class(labels, rng)
+        drawn = _draw(self.alpha, self.clients, size, pools.counts, rng)
+        return pools.hand_out(drawn), size * np.arange(self.clients + 1, dtype=np.int64)
+
+
+def _draw(alpha: float, clients: int, size: int, counts: Ints, rng: np.random.Generator) -> Ints:
+    """The labels that clients draw, client after client, from `counts` samples of each."""
+    drawn = np.empty(clients * size, np.int64)
+    stock = counts.copy()
+    block = max(1, _CELLS // len(counts))
+    for first in range(0, clients, block):
+        last = min(first + block, clients)
+        logs = log_dirichlet(alpha, (last - first, len(counts)), rng)
+        _fill(drawn[first * size : last * size], size, logs, stock, rng)
+    return drawn
+
+
+def _fill(drawn: Ints, size: int, logs: Floats, stock: Ints, rng: np.random.Generator) -> None:
+    """Draw the labels of a block of clients, taking them from the stock.
+
+    This is the sample-by-sample procedure itself, not an approximation: until a label runs out, draws are
+    independent of one another and can be made together. Draws from the first one that can't be served
+    on are thrown away and made again without the label; they are independent of what was kept. There are
+    at most C such cuts, and after each the next lot is small, so that little is thrown away.
+
+    No row can become all zero: proportions are kept as logarithms, which stay finite, so a client whose
+    labels have run out goes on with the next most likely one, as it would in exact arithmetic.
+    """
+    done, chunk = 0, _LARGEST
+    while done < len(drawn):
+        client = np.arange(done, min(done + chunk, len(drawn))) // size
+        first = int(client[0])
+        odds = cumulative(logs[first : int(client[-1]) + 1], stock > 0)
+        labels = _pick(odds, client - first, rng)
+        kept = _served(labels, stock)
+        drawn[done : done + kept] = labels[:kept]
+        stock -= np.bincount(labels[:kept], minlength=len(stock))
+        done += kept
+        chunk = min(max(2 * kept, _SMALLEST), _LARGEST)
+
+
+def _pick(odds: Floats, rows: Ints, rng: np.random.Generator) -> Ints:
+    """A label for each row number, from that row's cumulative odds: the first that exceeds a uniform draw."""
+    classes = odds.shape[1]
+    flat, start = odds.ravel(), rows * classes
+    uniform = rng.random(len(rows))
+    low, high = np.zeros(len(rows), np.int64), np.full(len(rows), classes - 1)
+    for _ in range((classes - 1).bit_length()):
+        middle = (low + high) // 2
+        beyond = flat[start + middle] <= uniform
+        low = np.where(beyond, middle + 1, low)
+        high = np.where(beyond, high, middle)
+    return low
+
+
+def _served(labels: Ints, stock: Ints) -> int:
+    """How many draws can be served before the first one of a label that has run out."""
+    over = np.flatnonzero(np.bincount(labels, minlength=len(stock)) > stock)
+    return min((int(np.flatnonzero(labels == c)[stock[c]]) for c in over), default=len(labels))

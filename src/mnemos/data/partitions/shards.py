@@ -1,0 +1,34 @@
+"""Shards of sorted samples: the partition of the first federated-learning paper."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from mnemos.data.partition import Ints, Partition, partitions
+from mnemos.data.partitions._holders import check_enough, even_sizes, group, top_up
+from mnemos.data.partitions._pools import by_class
+
+
+@partitions.register("shards")
+class Shards(Partition):
+    """Sort the samples by label, cut them into K · `per_client` shards, deal each client `per_client` of them.
+
+    McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017, with
+    two shards a client. Shard sizes differ by at most one, so all samples are used. With more shards than
+    samples a client could end up with none: it gets one from the largest client, unless `allow_empty` is set.
+    """
+
+    per_client: int = Field(2, ge=1, le=100_000)
+    allow_empty: bool = False
+
+    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Deal a random permutation of the shards."""
+        if not self.allow_empty:
+            check_enough(self.clients, len(labels))
+        samples = by_class(labels, rng).samples
+        shards = self.clients * self.per_client
+        holders = np.repeat(rng.permutation(shards) // self.per_client, even_sizes(len(labels), shards))
+        if not self.allow_empty:
+            holders = top_up(holders, self.clients, 1, rng)
+        return group(samples, holders, self.clients, rng)

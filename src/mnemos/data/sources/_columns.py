@@ -1,0 +1,191 @@
+"""Columns of Arrow tables (images, labels, owners) to arrays: what Parquet and Hugging Face files share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from mnemos.data.dataset import Dataset, Source
+from mnemos.data.sources._arrays import Layout, Table, build
+from mnemos.data.sources._images import Decoder
+from mnemos.errors import ConfigError, DataError
+
+Batches = Iterable[tuple[str, Any]]
+"""Record batches of Arrow, each with the name of the file it comes from."""
+
+
+class TableSource(Source):
+    """A table with a column of images or numbers and a column of labels.
+
+    An image is a compressed one (bytes, or Hugging Face's `{bytes, path}`) or nested lists of numbers; a
+    plain list of numbers is a vector of features.
+    """
+
+    image: str = "image"
+    label: str = "label"
+    owner: str | None = None
+    """Column that names each sample's natural owner, if there is one."""
+    size: int | None = Field(None, ge=1, le=4096)
+    """Width and height that compressed images are resized to; if left out, all must be equal already."""
+    channels: Literal[1, 3] | None = None
+    """Of compressed images; if left out, as they are."""
+    layout: Layout = "auto"
+    """Of images that are nested lists with channels."""
+    test: float = Field(0.2, gt=0, lt=1)
+    """Share of each class that is for testing, if there is no test part."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        named = [self.image, self.label, *([self.owner] if self.owner is not None else [])]
+        return list(dict.fromkeys(named))  # an owner may well be a label
+
+    def check_columns(self, found: Iterable[str], where: str) -> None:
+        """Raise an error for a column that the table doesn't have."""
+        names = list(found)
+        for column in self.columns:
+            if column not in names:
+                raise DataError(
+                    f"{where} has no column '{column}'; found {', '.join(names) or 'none'} (set 'image', "
+                    "'label' and 'owner' to name the columns)"
+                )
+
+    def assemble(self, name: str, train: Batches, test: Batches | None, where: str) -> Dataset:
+        """A data set from the batches of its parts."""
+        decode = Decoder(self.channels, self.size)
+        first, classes = self._table(train, decode, where)
+        second = None if test is None else self._table(test, decode, where)[0]
+        layout: Layout = "nchw" if decode.used else self.layout
+        return build(name, first, second, where=where, share=self.test, classes=classes, layout=layout)
+
+    def _table(self, batches: Batches, decode: Decoder, where: str) -> tuple[Table, list[str] | None]:
+        parts: dict[str, list[NDArray[Any]]] = {column: [] for column in self.columns}
+        classes: list[str] | None = None
+        file, row = "", 0
+        for place, batch in batches:
+            file, row = (file, row) if place == file else (place, 0)
+            if not batch.num_rows:
+                continue
+            classes = classes or _class_names(batch.schema.metadata, self.label)
+            for column in self.columns:
+                values = _plain(batch.column(column), f"{place}: column '{column}'")
+                parts[column].append(
+                    _images(values, decode, place, row)
+                    if column == self.image
+                    else _scalars(values, place, column)
+                )
+            row += batch.num_rows
+        if not parts[self.image]:
+            raise DataError(f"{where}: there are no rows")
+        joined = {column: _join(arrays, where, column) for column, arrays in parts.items()}
+        return Table(
+            joined[self.image], joined[self.label], joined[self.owner] if self.owner else None
+        ), classes
+
+
+def pyarrow() -> Any:
+    """The package pyarrow, which is an extra."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError:
+        raise ConfigError(
+            "this data source needs the package pyarrow: pip install 'mnemos[parquet]'"
+        ) from None
+    return pyarrow
+
+
+def _plain(column: Any, where: str) -> Any:
+    """The column as one array without extension types, dictionaries and missing values."""
+    pa = pyarrow()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
+    if isinstance(column.type, pa.DictionaryType):
+        column = column.dictionary_decode()
+    if column.null_count:
+        raise DataError(f"{where} has {column.null_count} missing values")
+    return column
+
+
+def _images(column: Any, decode: Decoder, place: str, row: int) -> NDArray[Any]:
+    types = pyarrow().types
+    kind = column.type
+    if types.is_struct(kind) and "bytes" in [field.name for field in kind]:
+        contents = column.field("bytes")
+        if contents.null_count:
+            raise DataError(f"{place} names images by path only, and their bytes are expected in the table")
+        return _images(contents, decode, place, row)
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return np.stack(
+            [decode(bytes_, f"{place}: row {row + i}") for i, bytes_ in enumerate(_bytes(column))]
+        )
+    if _is_list(kind):
+        return _numbers(column, place)
+    raise DataError(f"{place} has images of type {kind}, and bytes or lists of numbers are expected")
+
+
+def _bytes(column: Any) -> Iterator[bytes]:
+    return (value.as_py() for value in column)
+
+
+def _is_list(kind: Any) -> bool:
+    types = pyarrow().types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    types = pyarrow().types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _numbers(column: Any, place: str) -> NDArray[Any]:
+    """Nested lists of equal lengths as an array."""
+    pa = pyarrow()
+    shape = [len(column)]
+    while _is_list(column.type):
+        lengths = set(pa.compute.list_value_length(column).to_pylist())
+        if len(lengths) != 1 or column.null_count:
+            raise DataError(f"{place} has lists of different lengths, and equally many numbers are expected")
+        shape.append(lengths.pop())
+        column = column.flatten()
+    kind = column.type
+    if column.null_count or not _is_number(kind):
+        what = "missing values" if column.null_count else f"lists of {kind}"
+        raise DataError(f"{place} has {what}, and lists of numbers are expected")
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values.reshape(shape)
+
+
+def _scalars(column: Any, place: str, name: str) -> NDArray[Any]:
+    types = pyarrow().types
+    kind = column.type
+    if types.is_string(kind) or types.is_large_string(kind):
+        return np.array(column.to_pylist(), dtype=np.str_)
+    if _is_number(kind):
+        values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return values
+    raise DataError(f"{place}: column '{name}' is of type {kind}, and numbers or text are expected")
+
+
+def _join(arrays: list[NDArray[Any]], where: str, column: str) -> NDArray[Any]:
+    if len({(array.shape[1:], array.dtype.kind) for array in arrays}) > 1:
+        raise DataError(f"{where}: column '{column}' changes its shape or type between rows")
+    return np.concatenate(arrays)
+
+
+def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> list[str] | None:
+    """Names that Hugging Face keeps in a schema, if the label column is one of classes."""
+    try:
+        names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][label]["names"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return [str(name) for name in names] if isinstance(names, list) and names else None

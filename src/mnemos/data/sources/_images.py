@@ -1,0 +1,88 @@
+"""Compressed images (PNG, JPEG, …) to arrays, all of one shape."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from mnemos.errors import DataError
+
+_DAMAGED = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+)
+"""What Pillow's decoders raise on files that are not images or are cut off."""
+
+_GREY = {"1", "L", "LA", "La"}
+
+
+class Decoder:
+    """Decodes images one after another and holds the first one's shape against the others'."""
+
+    def __init__(self, channels: int | None, size: int | None) -> None:
+        self.channels = channels
+        self.size = size
+        self._first: tuple[str, tuple[int, ...]] | None = None
+
+    @property
+    def used(self) -> bool:
+        """Whether any image was decoded."""
+        return self._first is not None
+
+    def __call__(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
+        """One image as [C, H, W]; `where` names it in errors."""
+        pixels = self._decode(content, where)
+        if self._first is None:
+            self._first = (where, pixels.shape)
+        first, shape = self._first
+        if pixels.shape != shape:
+            raise DataError(
+                f"{where} is {_describe(pixels.shape)} and {first} is {_describe(shape)}; "
+                f"set {_remedy(pixels.shape, shape)} to make all images alike"
+            )
+        return pixels
+
+    def _decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
+        try:
+            with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
+                if image.mode.startswith(("I", "F")):
+                    raise DataError(
+                        f"{where} has pixels of mode {image.mode}, and 8 bits a channel are expected"
+                    )
+                channels = self.channels or (1 if image.mode in _GREY else 3)
+                # Through RGBA: Pillow warns when it drops a palette's transparency by itself.
+                opaque = image.convert("RGBA") if "transparency" in image.info else image
+                plain = opaque.convert("L" if channels == 1 else "RGB")
+                if self.size is not None:
+                    plain = plain.resize((self.size, self.size), Image.Resampling.BILINEAR)
+                pixels = np.array(plain, dtype=np.uint8)
+        except _DAMAGED as error:
+            raise DataError(f"{where} can't be read as an image ({_short(error)})") from None
+        return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _describe(shape: tuple[int, ...]) -> str:
+    channels, height, width = shape
+    return f"{height}×{width} with {channels} channel{'s' if channels > 1 else ''}"
+
+
+def _remedy(one: tuple[int, ...], other: tuple[int, ...]) -> str:
+    names = ["'channels'"] * (one[0] != other[0]) + ["'size'"] * (one[1:] != other[1:])
+    return " and ".join(names)
+
+
+def _short(error: BaseException) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "its format is not known"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,54 @@
+"""Mean and standard deviation of stored samples, in their own units."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+_T = TypeVar("_T", bound=np.generic)
+
+_CHUNK = 1 << 22
+"""Values taken at once: bounds the memory that float64 and counting need."""
+
+
+def mean_std(samples: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Per channel of images [N, C, H, W] or feature of vectors [N, D]; a deviation of zero becomes 1."""
+    # numpy on one thread: its sums don't depend on how many threads torch uses.
+    values = samples.numpy()
+    mean, variance = _of_bytes(values) if values.dtype == np.uint8 else _of_floats(values)
+    std = np.sqrt(variance)
+    std[std == 0] = 1.0
+    return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def _of_bytes(values: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Exact, from how often each of the 256 values occurs in a channel."""
+    counts = np.zeros((values.shape[1], 256), dtype=np.int64)
+    for chunk in _chunks(values):
+        for channel in range(values.shape[1]):
+            counts[channel] += np.bincount(chunk[:, channel].ravel(), minlength=256)
+    levels = np.arange(256.0)
+    total = counts.sum(axis=1)
+    mean = counts @ levels / total
+    variance = (counts * (levels - mean[:, None]) ** 2).sum(axis=1) / total
+    return mean, variance
+
+
+def _of_floats(values: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """In two passes, so a large mean doesn't swallow a small deviation."""
+    axes = (0, *range(2, values.ndim))
+    total = values.size // values.shape[1]
+    mean = sum(chunk.sum(axis=axes, dtype=np.float64) for chunk in _chunks(values)) / total
+    centre = mean.reshape(-1, *[1] * (values.ndim - 2))
+    variance = sum(((chunk - centre) ** 2).sum(axis=axes) for chunk in _chunks(values)) / total
+    # Rounding of the mean leaves a constant channel with a deviation that is not quite zero.
+    variance[np.sqrt(variance) <= 1e-12 * np.abs(mean)] = 0.0
+    return mean, variance
+
+
+def _chunks(values: NDArray[_T]) -> list[NDArray[_T]]:
+    step = max(1, _CHUNK // max(1, values[0].size))
+    return [values[start : start + step] for start in range(0, len(values), step)]

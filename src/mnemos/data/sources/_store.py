@@ -1,0 +1,67 @@
+"""Reading and writing npz files without pickle."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mnemos.data.folder import replacing
+from mnemos.errors import DataError
+
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    MemoryError,
+    OverflowError,
+)
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an npz file by name; their checksums are verified on the way."""
+    try:
+        content = np.load(path, allow_pickle=False)
+        if not isinstance(content, np.lib.npyio.NpzFile):
+            raise DataError(f"{path} holds a single array, and an npz file with named arrays is expected")
+        with content:
+            return {name: _entry(content, name, path) for name in content.files}
+    except FileNotFoundError:
+        raise DataError(f"{path} doesn't exist, and an npz file is expected") from None
+    except ValueError:  # what numpy takes for pickle: anything that is neither npy nor zip
+        raise DataError(f"{path} is not an npz file") from None
+    except OSError as error:
+        raise DataError(f"{path} can't be read ({error.strerror or error})") from None
+    except _DAMAGED as error:
+        raise DataError(f"{path} is a damaged npz file ({error})") from None
+
+
+def write_arrays(path: Path, arrays: Mapping[str, ArrayLike]) -> None:
+    """Write an npz file, whole or not at all; arrays of Python objects are refused."""
+    converted = {name: np.asarray(values) for name, values in arrays.items()}
+    for name, array in converted.items():
+        if array.dtype.hasobject:
+            raise DataError(f"'{name}' holds Python objects, and numbers or text are expected")
+    with suppress(FileExistsError):
+        path.parent.mkdir(parents=True)
+    with replacing(path) as file:
+        np.savez(file, **converted)  # type: ignore[arg-type]
+
+
+def _entry(content: np.lib.npyio.NpzFile, name: str, path: Path) -> NDArray[Any]:
+    try:
+        array = content[name]
+    except ValueError as error:
+        what = "Python objects" if "allow_pickle" in str(error) else "no array that numpy can read"
+        raise DataError(f"{path}: '{name}' holds {what}, and numbers or text are expected") from None
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{path}: '{name}' is not an array")
+    return array

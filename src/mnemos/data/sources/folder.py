@@ -1,0 +1,89 @@
+"""A folder of images: `train/<class>/*.png` and `test/<class>/*.png`, or just `<class>/*.png`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from mnemos.data.dataset import Dataset, Source, sources
+from mnemos.data.folder import locate
+from mnemos.data.sources._arrays import Table, build
+from mnemos.data.sources._images import Decoder
+from mnemos.errors import DataError
+
+_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+
+Files = dict[str, list[Path]]
+
+
+@sources.register("folder")
+class Folder(Source):
+    """Your own images, one folder a class; without a test folder, a test part is split off."""
+
+    path: str = Field(min_length=1)
+    size: int | None = Field(None, ge=1, le=4096)
+    """Width and height that images are resized to; if left out, all must be equal already."""
+    channels: Literal[1, 3] = 3
+    test: float = Field(0.2, gt=0, lt=1)
+    """Share of each class that is for testing, if there is no test folder."""
+
+    def load(self) -> Dataset:
+        """The images, class by class in the order of names."""
+        path = locate(self.path)
+        if not path.is_dir():
+            raise DataError(
+                f"{path} is not a folder, and one with a folder of images for each class is expected"
+            )
+        train, test = _parts(path)
+        classes = _ordered({*train, *(test or {})})
+        decode = Decoder(self.channels, self.size)
+        tables = [_table(part, classes, decode) for part in (train, test) if part is not None]
+        return build(
+            path.name, tables[0], tables[1] if test is not None else None,
+            where=str(path), share=self.test, classes=classes, layout="nchw",
+        )  # fmt: skip
+
+
+def _parts(path: Path) -> tuple[Files, Files | None]:
+    train, test = path / "train", path / "test"
+    if test.is_dir() and not train.is_dir():
+        raise DataError(f"{path} has a folder 'test' and no folder 'train'; both or neither are expected")
+    return _classes(train if train.is_dir() else path), _classes(test) if test.is_dir() else None
+
+
+def _classes(folder: Path) -> Files:
+    """Image files by class; files that are not images by name are passed over."""
+    found: Files = {}
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() and not entry.name.startswith("."):
+            files = [file for file in sorted(entry.rglob("*")) if _is_image(file)]
+            if files:
+                found[entry.name] = files
+    if not found:
+        raise DataError(
+            f"{folder} has no images; they are expected as <class>/<name>.png (or jpg, bmp, webp, …)"
+        )
+    return found
+
+
+def _is_image(file: Path) -> bool:
+    return file.suffix.lower() in _SUFFIXES and not file.name.startswith(".") and file.is_file()
+
+
+def _ordered(names: set[str]) -> list[str]:
+    """By number if all names are numbers, so that the folder 10 is class 10."""
+    numbers = all(name.isdecimal() for name in names)
+    return sorted(names, key=lambda name: (int(name) if numbers else 0, name))
+
+
+def _table(files: Files, classes: Sequence[str], decode: Decoder) -> Table:
+    listed = [(label, file) for label, name in enumerate(classes) for file in files.get(name, [])]
+    first = decode(listed[0][1], str(listed[0][1]))
+    samples = np.empty((len(listed), *first.shape), dtype=np.uint8)
+    for row, (_, file) in enumerate(listed):
+        samples[row] = decode(file, str(file))
+    return Table(samples, np.array([label for label, _ in listed], dtype=np.int64))

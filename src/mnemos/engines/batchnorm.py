@@ -1,0 +1,74 @@
+"""Batch-norm for many clients at once.
+
+Under `vmap` PyTorch's batch-norm can neither update running statistics nor leave out the samples that pad
+a client's last batch. This one does both, with the same formula:
+
+    y = (x − μ) / √(σ² + ε) · γ + β,   μ, σ² over the client's real samples,
+    running ← (1 − m) · running + m · (μ, σ² n / (n − 1)).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class MaskedBatchNorm(nn.Module):
+    """Training-mode batch-norm whose new statistics are left in `updated` instead of written in place."""
+
+    def __init__(self, original: _BatchNorm) -> None:
+        super().__init__()
+        self.eps = original.eps
+        self.momentum = original.momentum
+        self.register_parameter("weight", original.weight)
+        self.register_parameter("bias", original.bias)
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            self.register_buffer(name, getattr(original, name))
+        self.mask: Tensor | None = None
+        self.updated: dict[str, Tensor] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise a batch [B, C, …] of which `mask` [B] marks the real samples."""
+        over = [dim for dim in range(x.ndim) if dim != 1]
+        shape = [1, -1] + [1] * (x.ndim - 2)
+        count: Tensor | float
+        if self.mask is None:
+            count = float(x.numel() // x.shape[1])
+            variance, mean = torch.var_mean(x, over, correction=0)
+        else:
+            weight = self.mask.view([-1, 1] + [1] * (x.ndim - 2))
+            count = self.mask.sum() * (x[0, 0].numel())
+            mean = (x * weight).sum(over) / count
+            variance = ((x - mean.view(shape)).square() * weight).sum(over) / count
+        if self.running_mean is not None:
+            self.updated = self._blend(mean.detach(), variance.detach(), count)
+        scale = torch.rsqrt(variance + self.eps)
+        if self.weight is not None:
+            scale = scale * self.weight
+            return (x - mean.view(shape)) * scale.view(shape) + self.bias.view(shape)
+        return (x - mean.view(shape)) * scale.view(shape)
+
+    def _blend(self, mean: Tensor, variance: Tensor, count: Tensor | float) -> dict[str, Tensor]:
+        batches = self.num_batches_tracked + 1
+        share = 1 / batches if self.momentum is None else self.momentum
+        # A single value has no unbiased variance; PyTorch refuses such a batch, a padded row must not.
+        unbiased = variance * (count / (count - 1)) if isinstance(count, float) else variance * (
+            count / (count - 1).clamp(min=1)
+        )
+        return {
+            "running_mean": (1 - share) * self.running_mean + share * mean,
+            "running_var": (1 - share) * self.running_var + share * unbiased,
+            "num_batches_tracked": batches,
+        }
+
+
+def mask_batch_norm(module: nn.Module) -> dict[str, MaskedBatchNorm]:
+    """Replace every batch-norm inside a module, and give the replacements by name."""
+    found: dict[str, MaskedBatchNorm] = {}
+    for name, part in list(module.named_modules()):
+        if isinstance(part, _BatchNorm):
+            owner, _, leaf = name.rpartition(".")
+            found[name] = MaskedBatchNorm(part)
+            setattr(module.get_submodule(owner), leaf, found[name])
+    return found

@@ -1,0 +1,80 @@
+"""How a cohort runs: the interface of all engines."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NoReturn, Self
+
+from pydantic import Field
+
+from mnemos.data.dataset import Dataset
+from mnemos.errors import MnemosError
+from mnemos.message import Arithmetic, Plan, Task
+from mnemos.methods.method import Update
+from mnemos.registry import Part, Registry
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much there is to do, for engines that choose."""
+
+    cohort: int
+    """Clients a round."""
+    rounds: int
+
+
+class Runner(ABC):
+    """An opened engine: runs one cohort after another until it is closed."""
+
+    def __init__(self, engine: Engine, plan: Plan) -> None:
+        self.engine = engine
+        """The engine in use, for the run's record: what `resume` opens again."""
+        self.plan = plan
+        """The plan with the arithmetic in use; tasks carry it."""
+        self.why = ""
+        """Why this engine was taken, if there was a choice."""
+
+    @abstractmethod
+    def run(self, cohort: Iterable[Task]) -> Iterator[Update]:
+        """The updates of a cohort, in the cohort's order, each as soon as its turn has come."""
+
+    def close(self) -> None:
+        """Let go of threads and memory."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Engine(Part):
+    """A choice of engine."""
+
+    exact: bool = Field(False, description="stay with the reference arithmetic: bit-identical results")
+
+    @abstractmethod
+    def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
+        """Make replicas and pools."""
+
+    def arithmetic(self) -> Arithmetic:
+        """What this engine does to the last bits."""
+        return Arithmetic()
+
+
+engines: Registry[Engine] = Registry("engine", Engine, "mnemos.engines")
+
+
+class ClientError(MnemosError):
+    """An unexpected error inside a client's round, with the client and the round."""
+
+
+def blame(task: Task, error: Exception) -> NoReturn:
+    """Re-raise what went wrong in a client's round as an error that names it."""
+    if isinstance(error, MnemosError):
+        raise error
+    raise ClientError(
+        f"client {task.client} failed in round {task.round}: {type(error).__name__}: {error}"
+    ) from error

@@ -1,0 +1,232 @@
+"""Many clients at once: a cohort as a matrix, one client's step vectorised over its rows.
+
+The clients of a chunk are sorted by how many steps they take, so that those still training are always the
+first rows of the matrix, and nobody computes after its last step. Batches of unequal size are padded and
+masked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from mnemos.client import finish, fresh_model, intra_op, ration, view
+from mnemos.data.batches import Draw, Loader, draws, join
+from mnemos.data.dataset import Dataset
+from mnemos.engines.batchnorm import mask_batch_norm
+from mnemos.engines.engine import Engine, Runner, Work, blame, engines
+from mnemos.errors import ConfigError
+from mnemos.message import Arithmetic, Plan, Task
+from mnemos.methods.method import Client, State, Update
+from mnemos.models.dropout import Dropout
+from mnemos.models.features import features_and_logits
+from mnemos.vector import Layout
+
+
+@engines.register("vmap")
+class Vmap(Engine):
+    """Many clients at once by `torch.func.vmap`; fast for small models, where calls cost more than sums."""
+
+    memory: float = Field(1.0, gt=0, description="gigabytes a chunk of clients may take")
+    chunk: int = Field(0, ge=0, description="clients at once; 0: as many as fit into `memory`")
+
+    def arithmetic(self) -> Arithmetic:
+        """Batched products add up in another order."""
+        return Arithmetic(channels_last=False, intra_op=os.cpu_count() or 1, vmap=True)
+
+    def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:  # noqa: ARG002
+        """One replica, whose parameters are replaced by rows of the cohort's matrix."""
+        if self.exact:
+            raise ConfigError("vmap changes the last bits, which 'exact: true' forbids", "engine")
+        plan = plan.model_copy(update={"arithmetic": self.arithmetic()})
+        return VmapRunner(self, plan, dataset)
+
+
+class _Row:
+    """A replica with one client's parameters, as the function a method sees."""
+
+    def __init__(self, module: nn.Module, tensors: State) -> None:
+        self._module = module
+        self._tensors = tensors
+
+    def __call__(self, x: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self._module, self._tensors, (x,))
+        return logits
+
+    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        both: tuple[Tensor, Tensor] = functional_call(_Both(self._module), _under(self._tensors), (x,))
+        return both
+
+
+class _Both(nn.Module):
+    """Features and logits as a module's forward, so that `functional_call` can reach them."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return features_and_logits(self.inner, x)
+
+
+def _under(tensors: State) -> State:
+    return {f"inner.{name}": tensor for name, tensor in tensors.items()}
+
+
+class VmapRunner(Runner):
+    """Trains chunk after chunk of a cohort."""
+
+    def __init__(self, engine: Vmap, plan: Plan, dataset: Dataset) -> None:
+        super().__init__(engine, plan)
+        self._module = fresh_model(plan, dataset).train()
+        if any(isinstance(part, Dropout) for part in self._module.modules()):
+            raise ConfigError("vmap can't run a model with dropout; allowed: auto, serial, threads", "engine")
+        self._layout = Layout.of(self._module)
+        self._norms = mask_batch_norm(self._module)
+        self._dataset = dataset
+        self._loader = Loader(dataset, plan.local.augment, plan.arithmetic.channels_last)
+        self._chunk = engine.chunk or self._fitting(engine.memory * 1e9)
+
+    def run(self, cohort: Iterable[Task]) -> Iterator[Update]:
+        """The updates of a cohort, chunk after chunk."""
+        tasks = iter(cohort)
+        with intra_op(self.plan.arithmetic.intra_op):
+            while chunk := list(islice(tasks, self._chunk)):
+                try:
+                    updates = self._train(chunk)
+                except Exception as error:  # named, and raised again
+                    blame(chunk[0], error)
+                yield from updates
+
+    @torch.no_grad()
+    def _train(self, tasks: list[Task]) -> list[Update]:
+        """The updates of one chunk, in its order."""
+        plan, optimizer = self.plan, self.plan.local.optimizer
+        rations = [ration(task, bool(self._norms)) for task in tasks]
+        order = sorted(range(len(tasks)), key=lambda k: -rations[k].total)
+        clients = [view(task, self._dataset.train.labels, len(self._dataset.classes)) for task in tasks]
+        stacked = _stack([clients[k] for k in order])
+        feeds = [
+            draws(rations[k], plan.local.augment, self._dataset.shape, (plan.seed, tasks[k].round, tasks[k].client))
+            for k in order
+        ]
+        parameters = tasks[0].model.repeat(len(tasks), 1)
+        buffers = tasks[0].buffers.repeat(len(tasks), 1)
+        state = optimizer.init(parameters)
+        losses, seen = torch.zeros(len(tasks)), torch.zeros(len(tasks))
+        for step in range(rations[order[0]].total):
+            active = sum(rations[k].total > step for k in order)
+            x, labels, mask, sizes = self._load([next(feed) for feed in feeds[:active]])
+            rows = _Rows(active, stacked)
+            gradients, loss, new = self._gradients(rows, parameters[:active], buffers[:active], x, labels, mask)
+            buffers[:active] = new
+            gradients = rows.apply(plan.method.correction.correct, gradients, parameters[:active])
+            vmap(lambda p, g, s: optimizer.step(p, g, s, plan.local.lr, plan.local.weight_decay) or p)(
+                parameters[:active], gradients, {name: t[:active] for name, t in state.items()}
+            )
+            losses[:active] += loss * sizes
+            seen[:active] += sizes
+        updates: dict[int, Update] = {}
+        for row, k in enumerate(order):
+            mean = float(losses[row] / seen[row])
+            updates[k] = finish(tasks[k], clients[k], parameters[row], buffers[row], rations[k].total, mean)
+        return [updates[k] for k in range(len(tasks))]
+
+    def _load(self, batches: list[Draw]) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """Input [K, B, …], labels [K, B], a mask [K, B] unless all batches are full, and sizes [K]."""
+        sizes = torch.tensor([len(batch) for batch in batches])
+        x, labels = self._loader(join(batches))
+        width = int(sizes.max())
+        if int(sizes.min()) == width:
+            shape = (len(batches), width)
+            return x.view(*shape, *x.shape[1:]), labels.view(shape), None, sizes
+        mask = torch.arange(width) < sizes[:, None]
+        padded = x.new_zeros(*mask.shape, *x.shape[1:])
+        padded[mask] = x
+        targets = labels.new_zeros(mask.shape)
+        targets[mask] = labels
+        return padded, targets, mask.float(), sizes
+
+    def _gradients(
+        self, rows: _Rows, parameters: Tensor, buffers: Tensor, x: Tensor, labels: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients [K, P], losses [K] and new buffers [K, Q] of one batch a client."""
+
+        def loss_of(
+            parameters: Tensor, buffers: Tensor, x: Tensor, labels: Tensor, mask: Tensor | None, client: Client
+        ) -> tuple[Tensor, Tensor]:
+            for norm in self._norms.values():
+                norm.mask = mask
+            tensors = {**self._layout.views(parameters), **self._layout.buffer_views(buffers)}
+            losses = self.plan.method.batch_loss(_Row(self._module, tensors), x, labels, client)
+            loss = losses.mean() if mask is None else (losses * mask).sum() / mask.sum()
+            return loss, self._new_buffers(tensors, buffers)
+
+        gradients, (losses, new) = rows.apply(
+            grad_and_value(loss_of, has_aux=True), parameters, buffers, x, labels, mask
+        )
+        return gradients, losses, new
+
+    def _new_buffers(self, tensors: State, buffers: Tensor) -> Tensor:
+        if not self._norms:
+            return buffers
+        new = dict(tensors)
+        for name, norm in self._norms.items():
+            new.update({f"{name}.{leaf}": value for leaf, value in norm.updated.items()})
+            norm.updated = {}
+            norm.mask = None
+        return torch.cat([new[slot.name].reshape(-1) for slot in self._layout.buffers])
+
+    def _fitting(self, limit: float) -> int:
+        """How many clients fit into a memory limit, from the size of one sample's activations."""
+        numbers = 0
+
+        def count(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            nonlocal numbers
+            numbers += output.numel() if isinstance(output, Tensor) else 0
+
+        leaves = [part for part in self._module.modules() if not list(part.children())]
+        hooks = [part.register_forward_hook(count) for part in leaves]
+        with torch.no_grad():
+            self._module(torch.zeros(2, *self._dataset.shape))
+        for hook in hooks:
+            hook.remove()
+        # Activations are kept for the backward pass and most layers need a second copy of theirs there.
+        activations = 2 * (numbers // 2) * self.plan.local.batch
+        vectors = 5 * (self._layout.size + self._layout.buffer_size)
+        return max(1, int(limit / (4 * (activations + vectors))))
+
+
+class _Rows:
+    """`vmap` over the first rows of a chunk, for functions whose last argument is a `Client`."""
+
+    def __init__(self, active: int, stacked: Client) -> None:
+        first = {name: tensor[:active] for name, tensor in stacked.state.items()}
+        self._client = stacked._replace(state=first, proportions=stacked.proportions[:active])
+        # The received model and extras are the same for all clients: shared, not copied.
+        self._dims = Client(
+            start=None,  # type: ignore[arg-type]
+            received=dict.fromkeys(stacked.received),  # type: ignore[arg-type]
+            state=dict.fromkeys(first, 0),  # type: ignore[arg-type]
+            proportions=0,  # type: ignore[arg-type]
+        )
+
+    def apply(self, function: Any, *tensors: Tensor | None) -> Any:
+        """The function of (tensors…, client) for every row."""
+        dims = tuple(None if tensor is None else 0 for tensor in tensors)
+        return vmap(function, in_dims=(*dims, self._dims))(*tensors, self._client)
+
+
+def _stack(clients: list[Client]) -> Client:
+    names = clients[0].state
+    return clients[0]._replace(
+        state={name: torch.stack([client.state[name] for client in clients]) for name in names},
+        proportions=torch.stack([client.proportions for client in clients]),
+    )

@@ -1,0 +1,24 @@
+"""How long and how a client trains in one round."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from mnemos.data.augment import Augmentation, augmentations
+from mnemos.optim.optimizer import Optimizer, optimizers
+from mnemos.optim.sgd import Sgd
+from mnemos.registry import Options
+
+
+class Local(Options):
+    """Local training: epochs over the client's samples, or a number of steps whatever its size."""
+
+    epochs: int = Field(1, ge=1, description="passes over the client's training samples")
+    steps: int | None = Field(None, ge=1, description="instead of epochs: this many batches")
+    batch: int = Field(64, ge=1, description="samples a step; a smaller last batch is used too")
+    optimizer: Annotated[Optimizer, optimizers] = Sgd()
+    lr: float = Field(0.05, gt=0, description="local learning rate")
+    weight_decay: float = Field(0.0, ge=0, description="coupled weight decay")
+    augment: tuple[Annotated[Augmentation, augmentations], ...] = ()

@@ -1,0 +1,152 @@
+"""The two messages of a round: what a client needs, and what it sends back.
+
+Both are plain tensors and a few numbers, and both have a byte form (safetensors with a JSON header):
+nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from mnemos.data.dataset import Source, sources
+from mnemos.errors import DataError
+from mnemos.local import Local
+from mnemos.methods.method import Method, State, Update, methods
+from mnemos.models.model import Model, models
+from mnemos.registry import Options
+
+
+class Arithmetic(Options):
+    """What changes the last bits of a result; kept in a run's record and on resume."""
+
+    channels_last: bool = True
+    intra_op: int = Field(1, ge=1, description="threads inside one tensor operation")
+    compile: bool = False
+    vmap: bool = False
+
+
+class Plan(Options):
+    """The part of an experiment a client needs: the same for all clients and rounds."""
+
+    data: Annotated[Source, sources]
+    model: Annotated[Model, models]
+    method: Annotated[Method, methods]
+    local: Local
+    seed: int
+    arithmetic: Arithmetic = Arithmetic()
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client's work in one round."""
+
+    plan: Plan
+    round: int
+    client: int
+    model: Tensor
+    buffers: Tensor
+    received: State
+    state: State
+    samples: Tensor
+    """Indices of the client's training samples in this round."""
+    noise: float = 0.0
+
+    def to_bytes(self) -> bytes:
+        """The task as one buffer."""
+        tensors = {"model": self.model, "buffers": self.buffers, "samples": self.samples}
+        header = {
+            "plan": self.plan.model_dump(mode="json"),
+            "round": self.round,
+            "client": self.client,
+            "noise": self.noise,
+        }
+        return _pack(tensors, {"received": self.received, "state": self.state}, header)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Task:
+        """The task in a buffer."""
+        header, tensors, states = _unpack(data, ("received", "state"))
+        try:
+            return cls(
+                Plan.parse(header["plan"]),
+                int(header["round"]),
+                int(header["client"]),
+                tensors["model"],
+                tensors["buffers"],
+                states["received"],
+                states["state"],
+                tensors["samples"],
+                float(header["noise"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"message: not a task ({error!r})") from None
+
+
+def update_to_bytes(update: Update) -> bytes:
+    """An update as one buffer."""
+    header = {
+        "client": update.client,
+        "round": update.round,
+        "samples": update.samples,
+        "steps": update.steps,
+        "loss": update.loss,
+    }
+    tensors = {"delta": update.delta, "buffers": update.buffers}
+    return _pack(tensors, {"change": update.change, "state": update.state}, header)
+
+
+def update_from_bytes(data: bytes) -> Update:
+    """The update in a buffer."""
+    header, tensors, states = _unpack(data, ("change", "state"))
+    try:
+        return Update(
+            int(header["client"]),
+            int(header["round"]),
+            int(header["samples"]),
+            int(header["steps"]),
+            float(header["loss"]),
+            tensors["delta"],
+            tensors["buffers"],
+            states["change"],
+            states["state"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"message: not an update ({error!r})") from None
+
+
+def _pack(tensors: Mapping[str, Tensor], states: Mapping[str, State], header: Mapping[str, Any]) -> bytes:
+    flat = dict(tensors)
+    for group, state in states.items():
+        flat.update({f"{group}/{name}": tensor for name, tensor in state.items()})
+    # Rows of a cohort's matrix share memory; safetensors wants each tensor on its own.
+    flat = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in flat.items()}
+    return save(flat, {"mnemos": json.dumps(header, sort_keys=True)})
+
+
+def _unpack(
+    data: bytes, groups: tuple[str, ...]
+) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, State]]:
+    try:
+        flat = load(data)
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["mnemos"])
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"message: can't be read ({error!r})") from None
+    states: dict[str, State] = {group: {} for group in groups}
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in flat.items():
+        group, slash, rest = name.partition("/")
+        if slash and group in states:
+            states[group][rest] = tensor
+        else:
+            tensors[name] = tensor
+    return header, tensors, states

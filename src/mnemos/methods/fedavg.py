@@ -1,0 +1,91 @@
+"""FedAvg (McMahan et al., 2017, arXiv 1602.05629), and the parts it is made of."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from torch import Tensor
+
+from mnemos.methods.fold import WeightedMean
+from mnemos.methods.method import (
+    Aggregate,
+    BufferPolicy,
+    Correction,
+    Fold,
+    Method,
+    Server,
+    ServerStep,
+    State,
+    Update,
+    Weighting,
+    buffer_policies,
+    corrections,
+    methods,
+    server_steps,
+    weightings,
+)
+from mnemos.vector import Layout
+
+
+@corrections.register("none")
+class NoCorrection(Correction):
+    """The gradient as it is."""
+
+
+@weightings.register("samples")
+class Samples(Weighting):
+    """aₖ = nₖ, the number of training samples."""
+
+    def weigh(self, update: Update, layout: Layout) -> Tensor | float:  # noqa: ARG002
+        """The number of training samples."""
+        return float(update.samples)
+
+
+@weightings.register("uniform")
+class Uniform(Weighting):
+    """aₖ = 1."""
+
+    def weigh(self, update: Update, layout: Layout) -> Tensor | float:  # noqa: ARG002
+        """One."""
+        return 1.0
+
+
+@server_steps.register("replace")
+class Replace(ServerStep):
+    """x ← x + Σ aₖ Δₖ / Σ aₖ: the weighted mean of the clients' models becomes the next model."""
+
+    def fold(self, layout: Layout) -> Fold:
+        """A running weighted mean."""
+        return WeightedMean(layout)
+
+    def step(self, server: Server, aggregate: Aggregate) -> tuple[Tensor, State]:
+        """The mean model."""
+        return server.model + aggregate.delta, {}
+
+
+@buffer_policies.register("average")
+class AverageBuffers(BufferPolicy):
+    """Buffers are averaged like the model."""
+
+    def next(self, server: Tensor, mean: Tensor) -> Tensor:  # noqa: ARG002
+        """The cohort's mean."""
+        return mean
+
+
+@buffer_policies.register("server")
+class KeepServerBuffers(BufferPolicy):
+    """The server keeps its own buffers; what clients measured is dropped."""
+
+    def next(self, server: Tensor, mean: Tensor) -> Tensor:  # noqa: ARG002
+        """The server's present buffers."""
+        return server
+
+
+@methods.register("fedavg")
+class FedAvg(Method):
+    """Local training, then the sample-weighted mean of the models."""
+
+    correction: Annotated[Correction, corrections] = NoCorrection()
+    weighting: Annotated[Weighting, weightings] = Samples()
+    server: Annotated[ServerStep, server_steps] = Replace()
+    buffers: Annotated[BufferPolicy, buffer_policies] = AverageBuffers()

@@ -1,0 +1,92 @@
+"""Dropout whose mask comes from an explicit generator, so that it doesn't depend on who else draws."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+_CHANNELWISE: dict[type[nn.Module], bool] = {
+    nn.Dropout: False,
+    nn.Dropout1d: True,
+    nn.Dropout2d: True,
+    nn.Dropout3d: True,
+}
+
+
+class Dropout(nn.Module):
+    """Dropout of elements, or of whole channels of a batch [B, C, …]; never in place.
+
+    Without a generator it draws globally, as PyTorch's own does.
+    """
+
+    def __init__(self, p: float = 0.5, *, channelwise: bool = False) -> None:
+        super().__init__()
+        self.p = p
+        self.channelwise = channelwise
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zero with probability p and scale the rest by 1/(1 − p) while training."""
+        if not self.training or self.p == 0:
+            return x
+        shape = x.shape[:2] + (1,) * (x.dim() - 2) if self.channelwise else x.shape
+        device = self.generator.device if self.generator else x.device
+        kept = 1 - self.p
+        mask = torch.empty(shape, device=device, dtype=x.dtype).bernoulli_(kept, generator=self.generator)
+        return x * (mask / kept if kept else mask).to(x.device)
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows."""
+        return f"p={self.p}, channelwise={self.channelwise}"
+
+
+def own_dropout(module: nn.Module) -> nn.Module:
+    """The module with PyTorch's dropout layers replaced, in place, by `Dropout` (itself, if it is one)."""
+    replaced: dict[nn.Module, nn.Module] = {}
+
+    def replacement(layer: nn.Module) -> nn.Module:
+        # The exact type: a subclass may do something else in its forward.
+        channelwise = _CHANNELWISE.get(type(layer))
+        if channelwise is None or not isinstance(layer, nn.modules.dropout._DropoutNd):
+            return layer
+        if layer not in replaced:
+            replaced[layer] = Dropout(layer.p, channelwise=channelwise).train(layer.training)
+        return replaced[layer]
+
+    for parent in list(module.modules()):
+        # Not named_children(): it shows a layer that is used under two names once.
+        for name, child in list(parent._modules.items()):
+            if child is not None and (new := replacement(child)) is not child:
+                setattr(parent, name, new)
+    return replacement(module)
+
+
+def set_generator(module: nn.Module, generator: torch.Generator | None) -> None:
+    """Give every `Dropout` in a module the generator that its masks come from."""
+    for layer in module.modules():
+        if isinstance(layer, Dropout):
+            layer.generator = generator
+
+
+def draws_globally(module: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether a training step draws from the global generator, beyond what `own_dropout` can replace.
+
+    Tries one forward pass of two blank samples; modes, buffers and generators are then as they were.
+    """
+    modes = {layer: layer.training for layer in module.modules()}
+    buffers = {buffer: buffer.clone() for buffer in module.buffers()}
+    generators = {layer: layer.generator for layer in modes if isinstance(layer, Dropout)}
+    try:
+        set_generator(module, torch.Generator())
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            before = torch.get_rng_state()
+            module.train()(torch.zeros(2, *shape))
+            return not torch.equal(before, torch.get_rng_state())
+    finally:
+        with torch.no_grad():
+            for buffer, value in buffers.items():
+                buffer.copy_(value)
+        for layer, mode in modes.items():
+            layer.training = mode
+        for dropout, generator in generators.items():
+            dropout.generator = generator

@@ -1,0 +1,30 @@
+"""Fully connected layers on flattened samples."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import Field, PositiveInt
+from torch import nn
+
+from mnemos.models.model import Classifier, Model, models
+from mnemos.models.norm import VectorNorm, make_vector_norm
+
+
+@models.register("mlp")
+class MLP(Model):
+    """Hidden layers of ReLU units."""
+
+    hidden: tuple[PositiveInt, ...] = (200,)
+    norm: VectorNorm = "none"
+    groups: int = Field(2, ge=1)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> Classifier:
+        """For samples of any shape."""
+        size = math.prod(shape)
+        layers: list[nn.Module] = [nn.Flatten()]
+        for units in self.hidden:
+            norm = make_vector_norm(self.norm, units, self.groups)
+            layers += [nn.Linear(size, units), norm, nn.ReLU(inplace=True)]
+            size = units
+        return Classifier(nn.Sequential(*layers), size, classes)

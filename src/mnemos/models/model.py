@@ -1,0 +1,158 @@
+"""What a model is, where models are found, and how one is built."""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from mnemos.errors import ConfigError
+from mnemos.models.dropout import own_dropout
+from mnemos.models.initialise import seeded
+from mnemos.registry import Part, Registry, import_path
+
+
+class Model(Part):
+    """The choice of a model."""
+
+    @abstractmethod
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """A module from batches of samples of this shape to logits; to be called by `build_model`."""
+
+
+class Classifier(nn.Module):
+    """A body that turns samples into feature vectors, and a linear head on top of them.
+
+    The head comes last among the parameters: rules that go by layer order see the network's own order.
+    """
+
+    def __init__(self, body: nn.Module, feature_dim: int, classes: int) -> None:
+        super().__init__()
+        self.feature_dim = feature_dim
+        self.body = body
+        self.head = nn.Linear(feature_dim, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Feature vectors [B, feature_dim]."""
+        features: Tensor = self.body(x)
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [B, classes]."""
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+
+class Custom(Model):
+    """A user's own module, named by import path: a subclass of `nn.Module` or a function that returns one.
+
+    It is called with `shape` and `classes`, as far as its signature names them, and with `options`. Its own
+    initial weights are kept.
+    """
+
+    target: ClassVar[Callable[..., Any]]
+
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Call the class or function."""
+        target, name = type(self).target, type(self).name
+        try:
+            signature = inspect.signature(target)
+            known = {"shape": shape, "classes": classes}
+            known = {key: value for key, value in known.items() if key in signature.parameters}
+            call = signature.bind(**known | self.options)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"'{name}' can't be called with these options: {error}", "options") from None
+        try:
+            module = target(*call.args, **call.kwargs)
+        except Exception as error:
+            raise ConfigError(f"'{name}' can't be built: {_first_line(error)}") from error
+        if not isinstance(module, nn.Module):
+            raise ConfigError(f"'{name}' gives {type(module).__name__}, not a torch.nn.Module")
+        return module
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.dump(),)
+
+
+class Models(Registry[Model]):
+    """The registry of models; an import path may name any module, which then becomes a `Custom` model."""
+
+    def __init__(self) -> None:
+        super().__init__("model", Model, "mnemos.models")
+        self._custom: dict[str, type[Custom]] = {}
+
+    def _by_path(self, path: str) -> type[Model]:
+        target = import_path(path, self.kind)
+        if isinstance(target, type) and issubclass(target, Model):
+            return super()._by_path(path)
+        is_module = isinstance(target, type) and issubclass(target, nn.Module)
+        if not is_module and (isinstance(target, type) or not callable(target)):
+            raise ConfigError(f"'{path}' is neither a torch.nn.Module nor a function that returns one")
+        # One class a target, because parts of different classes are never equal.
+        if path not in self._custom or self._custom[path].target is not target:
+
+            class Found(Custom):
+                __doc__ = target.__doc__
+
+            Found.name, Found.target = path, target
+            self._custom[path] = Found
+        return self._custom[path]
+
+
+models = Models()
+
+
+def build_model(part: Model, shape: tuple[int, ...], classes: int, generator: torch.Generator) -> nn.Module:
+    """A model with its initial weights from `generator`, and its dropout layers ready for one.
+
+    Every layer draws as its constructor does, only from a state of our own: the same generator gives the
+    same weights, the global state is as it was, and a user's own initialisation (or pre-trained weights)
+    is kept. One blank forward pass makes sure that samples of this shape give one logit a class.
+    """
+    with seeded(generator):
+        module = own_dropout(part.build(shape, classes))
+        _check_output(module, shape, classes)
+    return module
+
+
+def image_shape(shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
+    """(channels, height, width), or an error if samples aren't images of at least `least` pixels a side."""
+    if len(shape) != 3:
+        raise ConfigError(f"it takes images (channels, height, width); the data's samples have shape {shape}")
+    channels, height, width = shape
+    if min(height, width) < least:
+        raise ConfigError(f"it takes images of at least {least}×{least}; the data's are {height}×{width}")
+    return channels, height, width
+
+
+def _check_output(module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+    modes = {layer: layer.training for layer in module.modules()}
+    try:
+        with torch.no_grad():
+            output = module.eval()(torch.zeros(2, *shape))
+    except Exception as error:
+        raise ConfigError(
+            f"it can't take a batch of samples of shape {shape}: {_first_line(error)}"
+        ) from error
+    finally:
+        for layer, mode in modes.items():
+            layer.training = mode
+    found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+    if found != (2, classes):
+        raise ConfigError(f"for 2 samples and {classes} classes it gives {found}, not {(2, classes)}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _restore(data: dict[str, Any]) -> Model:
+    """Unpickle a `Custom` part, whose class is made at run time."""
+    return models.parse(data)

@@ -1,0 +1,17 @@
+"""Cross-entropy."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from mnemos.objectives.objective import Objective, objectives
+
+
+@objectives.register("ce")
+class CrossEntropy(Objective):
+    """Cross-entropy, −f_y + log Σ_c exp f_c, over all classes of the federation."""
+
+    def __call__(self, logits: Tensor, labels: Tensor, proportions: Tensor) -> Tensor:  # noqa: ARG002
+        """Losses [B]; the client's label proportions play no part."""
+        return F.cross_entropy(logits, labels, reduction="none")

@@ -1,0 +1,205 @@
+"""A model is a vector with a layout.
+
+All parameters of a module live in one contiguous float32 vector and all buffers in a second one; a
+`Layout` says which slice is which tensor. Broadcasting a model is then one copy, an optimiser step or an
+aggregate one multiply-add, a cohort a matrix and a message a buffer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+from mnemos.errors import ConfigError, DataError
+
+
+class Kind(StrEnum):
+    """What a tensor is for; weightings and measures treat the kinds differently."""
+
+    CONV = "conv"
+    LINEAR = "linear"
+    NORM = "norm"
+    BIAS = "bias"
+    EMBEDDING = "embedding"
+    OTHER = "other"
+    BUFFER = "buffer"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One tensor's place in a vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    kind: Kind
+    dtype: torch.dtype = torch.float32
+    """The tensor's own type in the module; in the vector it is always float32."""
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.size
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which slice of the parameter vector, and of the buffer vector, is which tensor."""
+
+    parameters: tuple[Slot, ...]
+    buffers: tuple[Slot, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Layout:
+        """The layout of a module, in the order of `named_parameters` and `named_buffers`."""
+        kinds = _kinds(module)
+        named = list(module.named_parameters())
+        for name, tensor in named:
+            if tensor.dtype != torch.float32:
+                raise ConfigError(f"parameter '{name}' is {tensor.dtype}; parameters must be float32")
+        persistent = set(module.state_dict(keep_vars=True))
+        return cls(
+            parameters=_slots(named, kinds),
+            buffers=_slots([(name, b) for name, b in module.named_buffers() if name in persistent], {}),
+        )
+
+    @cached_property
+    def size(self) -> int:
+        """Length of the parameter vector."""
+        return sum(slot.size for slot in self.parameters)
+
+    @cached_property
+    def buffer_size(self) -> int:
+        """Length of the buffer vector."""
+        return sum(slot.size for slot in self.buffers)
+
+    def zeros(self) -> Tensor:
+        """A parameter vector of zeros."""
+        return torch.zeros(self.size)
+
+    def views(self, vector: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, as views of a vector (differentiable: its gradient is one vector)."""
+        return _views(self.parameters, vector)
+
+    def buffer_views(self, vector: Tensor) -> dict[str, Tensor]:
+        """The buffers by name, as float32 views of a buffer vector."""
+        return _views(self.buffers, vector)
+
+    def expand(self, values: Tensor) -> Tensor:
+        """One value a tensor, repeated over the tensor's slice: per-layer weights as a vector."""
+        sizes = torch.tensor([slot.size for slot in self.parameters])
+        return torch.repeat_interleave(values, sizes, output_size=self.size)
+
+    def state_dict(self, parameters: Tensor, buffers: Tensor) -> dict[str, Tensor]:
+        """Both vectors as an ordinary state dictionary, each tensor a copy in its own type."""
+        views = {**self.views(parameters), **self.buffer_views(buffers)}
+        return {
+            slot.name: views[slot.name].detach().to(slot.dtype, copy=True)
+            for slot in (*self.parameters, *self.buffers)
+        }
+
+    def gather(self, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Both vectors from a state dictionary that has every tensor of this layout."""
+        return _gather(self.parameters, state), _gather(self.buffers, state)
+
+
+class Bound:
+    """A module whose parameters, gradients and buffers are views of three vectors."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.layout = Layout.of(module)
+        self.parameters, self.buffers = self.layout.gather(module.state_dict())
+        self.gradients = self.layout.zeros()
+        gradients = self.layout.views(self.gradients)
+        for name, view in self.layout.views(self.parameters).items():
+            parameter = module.get_parameter(name)
+            parameter.data = view
+            parameter.grad = gradients[name]
+        for name, view in self.layout.buffer_views(self.buffers).items():
+            owner, _, leaf = name.rpartition(".")
+            # Integer counters become floats (exact below 2²⁴); `state_dict` gives them their type back.
+            # `.data`, because views share one version counter: a batch-norm that updates its statistics
+            # would make autograd think that those of all others had changed under its hands.
+            module.get_submodule(owner)._buffers[leaf] = view.data
+
+    def load(self, parameters: Tensor, buffers: Tensor) -> None:
+        """Copy a model into the bound module."""
+        self.parameters.copy_(parameters)
+        self.buffers.copy_(buffers)
+
+
+def save_model(path: Path, layout: Layout, parameters: Tensor, buffers: Tensor) -> None:
+    """Write a model as safetensors, one entry a tensor, readable by any tool."""
+    save_file(layout.state_dict(parameters, buffers), path)
+
+
+def load_model(path: Path, layout: Layout) -> tuple[Tensor, Tensor]:
+    """Read a model saved with `save_model` (or any safetensors file of the same tensors)."""
+    try:
+        state = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{path}: can't be read as safetensors ({error})") from None
+    for slot in (*layout.parameters, *layout.buffers):
+        found = state.get(slot.name)
+        if found is None:
+            raise DataError(f"{path}: tensor '{slot.name}' is missing")
+        if tuple(found.shape) != slot.shape:
+            raise DataError(f"{path}: tensor '{slot.name}' is {tuple(found.shape)}, expected {slot.shape}")
+    return layout.gather(state)
+
+
+def _slots(named: Iterable[tuple[str, Tensor]], kinds: Mapping[str, Kind]) -> tuple[Slot, ...]:
+    slots, start = [], 0
+    for name, tensor in named:
+        slot = Slot(name, tuple(tensor.shape), start, kinds.get(name, Kind.BUFFER), tensor.dtype)
+        slots.append(slot)
+        start = slot.stop
+    return tuple(slots)
+
+
+def _views(slots: tuple[Slot, ...], vector: Tensor) -> dict[str, Tensor]:
+    # One split, whose backward is one concatenation, instead of a padded slice a tensor.
+    pieces = torch.split(vector, [slot.size for slot in slots])
+    return {slot.name: piece.view(slot.shape) for slot, piece in zip(slots, pieces, strict=True)}
+
+
+def _gather(slots: tuple[Slot, ...], state: Mapping[str, Tensor]) -> Tensor:
+    if not slots:
+        return torch.zeros(0)
+    return torch.cat([state[slot.name].detach().reshape(-1).to(torch.float32) for slot in slots])
+
+
+def _kinds(module: nn.Module) -> dict[str, Kind]:
+    return {
+        f"{prefix}.{name}" if prefix else name: _kind(owner, name, tensor)
+        for prefix, owner in module.named_modules()
+        for name, tensor in owner.named_parameters(recurse=False)
+    }
+
+
+def _kind(owner: Any, name: str, tensor: Tensor) -> Kind:
+    if isinstance(owner, _NormBase | nn.GroupNorm | nn.LayerNorm | nn.RMSNorm):
+        return Kind.NORM
+    if "bias" in name:
+        return Kind.BIAS
+    if isinstance(owner, _ConvNd):
+        return Kind.CONV
+    if isinstance(owner, nn.Embedding | nn.EmbeddingBag):
+        return Kind.EMBEDDING
+    return Kind.LINEAR if tensor.ndim == 2 else Kind.OTHER
