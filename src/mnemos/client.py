@@ -55,9 +55,7 @@ def view(task: Task, labels: Tensor, classes: int) -> Client:
     return Client(task.model, task.received, task.state, counts / counts.sum())
 
 
-def finish(
-    task: Task, client: Client, end: Tensor, buffers: Tensor, steps: int, loss: float
-) -> Update:
+def finish(task: Task, client: Client, end: Tensor, buffers: Tensor, steps: int, loss: float) -> Update:
     """The update of a client that has trained."""
     done = Finished(client, end, steps, task.plan.local.lr)
     change, state = task.plan.method.correction.upload(done)

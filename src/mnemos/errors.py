@@ -33,7 +33,7 @@ class DataError(MnemosError):
     exit_code = 3
 
 
-class Diverged(MnemosError):
+class DivergedError(MnemosError):
     """Training whose loss or weights stopped being finite."""
 
     exit_code = 4

@@ -36,18 +36,18 @@ class Evaluate(Options):
 class Experiment(Options):
     """A whole experiment. Every field has a default, so a data source alone is an experiment."""
 
-    data: Annotated[Source, sources] = Field("digits", validate_default=True)  # type: ignore[assignment]
-    partition: Annotated[Partition, partitions] = Field("dirichlet", validate_default=True)  # type: ignore[assignment]
+    data: Annotated[Source, sources] = Field("digits", validate_default=True)
+    partition: Annotated[Partition, partitions] = Field("dirichlet", validate_default=True)
     stream: Annotated[Stream, streams] = Static()
-    model: Annotated[Model, models] = Field("mlp", validate_default=True)  # type: ignore[assignment]
-    method: Annotated[Method, methods] = Field("fedavg", validate_default=True)  # type: ignore[assignment]
+    model: Annotated[Model, models] = Field("mlp", validate_default=True)
+    method: Annotated[Method, methods] = Field("fedavg", validate_default=True)
     local: Local = Local()
     participation: float = Field(0.1, gt=0, le=1, description="share of the clients in each round")
     selection: Annotated[Selection, selections] = Uniform()
     rounds: int = Field(50, ge=1)
     evaluate: Evaluate = Evaluate()
     measures: tuple[Annotated[Measure, measures], ...] = ()
-    engine: Annotated[Engine, engines] = Field("auto", validate_default=True)  # type: ignore[assignment]
+    engine: Annotated[Engine, engines] = Field("auto", validate_default=True)
     seed: int = Field(0, ge=0, lt=2**63)
 
     @field_validator("measures")
@@ -61,9 +61,7 @@ class Experiment(Options):
     @property
     def plan(self) -> Plan:
         """The part of the experiment that clients need."""
-        return Plan(
-            data=self.data, model=self.model, method=self.method, local=self.local, seed=self.seed
-        )
+        return Plan(data=self.data, model=self.model, method=self.method, local=self.local, seed=self.seed)
 
     def hash(self) -> str:
         """Twelve hexadecimal digits that stay the same as long as the experiment does."""
@@ -109,7 +107,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def parse_yaml(text: str) -> Any:
     """YAML in which 1e-4 is a number, as everybody means it."""
-    return yaml.load(text, _Loader)  # noqa: S506 (a safe loader)
+    return yaml.load(text, _Loader)
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
@@ -138,7 +136,13 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
         node = result
         for step in path:
             inner = node.get(step)
-            node[step] = {"name": inner} if isinstance(inner, str) else dict(inner or {}) if inner is None or isinstance(inner, dict) else inner
+            node[step] = (
+                {"name": inner}
+                if isinstance(inner, str)
+                else dict(inner or {})
+                if inner is None or isinstance(inner, dict)
+                else inner
+            )
             node = node[step]
             if not isinstance(node, dict):
                 raise ConfigError(f"'{step}' has no fields of its own", name)

@@ -42,9 +42,7 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
     return f"found {found!r}; {reason}"
 
 
-def _locate(
-    loc: tuple[int | str, ...], model: type[BaseModel]
-) -> tuple[type[BaseModel], FieldInfo | None]:
+def _locate(loc: tuple[int | str, ...], model: type[BaseModel]) -> tuple[type[BaseModel], FieldInfo | None]:
     """The innermost model along a location, and the field the location ends in."""
     owner, field = model, None
     for step in loc:

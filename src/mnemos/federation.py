@@ -16,7 +16,7 @@ from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
 from mnemos.data.partition import Assignment, Ints
 from mnemos.engines.engine import Runner, Work
-from mnemos.errors import ConfigError, Diverged
+from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
 from mnemos.measures.evaluate import Evaluator
 from mnemos.measures.measure import Moment, Record, Scores
@@ -85,7 +85,7 @@ class Federation:
             samples += update.samples
             sent += _bytes(update.delta, update.buffers, *update.change.values())
         if not samples:
-            raise Diverged(f"round {number}: no update of the {self.cohort_size} clients could be used")
+            raise DivergedError(f"round {number}: no update of the {self.cohort_size} clients could be used")
         aggregate = fold.result()
         self.server = self.method.server_step(
             self.server, aggregate, aggregate.clients / self.assignment.clients
@@ -93,8 +93,10 @@ class Federation:
         self.states.update(states)
         self.round = number
         if not bool(torch.isfinite(self.server.model).all()):
-            raise Diverged(f"round {number}: the model is not finite any more; a smaller local.lr may help")
-        received = _bytes(self.server.model, self.server.buffers, *self.method.broadcast(self.server).values())
+            raise DivergedError(f"round {number}: the model is not finite any more; a smaller local.lr may help")
+        received = _bytes(
+            self.server.model, self.server.buffers, *self.method.broadcast(self.server).values()
+        )
         records += [
             Record(number, "train_loss", loss / samples),
             Record(number, "bytes_up", float(sent)),

@@ -69,12 +69,12 @@ class Task:
             "client": self.client,
             "noise": self.noise,
         }
-        return _pack(tensors, {"received": self.received, "state": self.state}, header)
+        return pack(tensors, {"received": self.received, "state": self.state}, header)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Task:
         """The task in a buffer."""
-        header, tensors, states = _unpack(data, ("received", "state"))
+        header, tensors, states = unpack(data, "received", "state")
         try:
             return cls(
                 Plan.parse(header["plan"]),
@@ -101,12 +101,12 @@ def update_to_bytes(update: Update) -> bytes:
         "loss": update.loss,
     }
     tensors = {"delta": update.delta, "buffers": update.buffers}
-    return _pack(tensors, {"change": update.change, "state": update.state}, header)
+    return pack(tensors, {"change": update.change, "state": update.state}, header)
 
 
 def update_from_bytes(data: bytes) -> Update:
     """The update in a buffer."""
-    header, tensors, states = _unpack(data, ("change", "state"))
+    header, tensors, states = unpack(data, "change", "state")
     try:
         return Update(
             int(header["client"]),
@@ -123,18 +123,20 @@ def update_from_bytes(data: bytes) -> Update:
         raise DataError(f"message: not an update ({error!r})") from None
 
 
-def _pack(tensors: Mapping[str, Tensor], states: Mapping[str, State], header: Mapping[str, Any]) -> bytes:
+def pack(tensors: Mapping[str, Tensor], states: Mapping[str, State], header: Mapping[str, Any]) -> bytes:
+    """Tensors, groups of named tensors and a JSON header as one safetensors buffer."""
     flat = dict(tensors)
     for group, state in states.items():
         flat.update({f"{group}/{name}": tensor for name, tensor in state.items()})
     # Rows of a cohort's matrix share memory; safetensors wants each tensor on its own.
-    flat = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in flat.items()}
+    flat = {
+        name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in flat.items()
+    }
     return save(flat, {"mnemos": json.dumps(header, sort_keys=True)})
 
 
-def _unpack(
-    data: bytes, groups: tuple[str, ...]
-) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, State]]:
+def unpack(data: bytes, *groups: str) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, State]]:
+    """(header, tensors, groups) of a buffer made by `pack`; the groups named are there even if empty."""
     try:
         flat = load(data)
         length = int.from_bytes(data[:8], "little")
@@ -145,8 +147,8 @@ def _unpack(
     tensors: dict[str, Tensor] = {}
     for name, tensor in flat.items():
         group, slash, rest = name.partition("/")
-        if slash and group in states:
-            states[group][rest] = tensor
+        if slash:
+            states.setdefault(group, {})[rest] = tensor
         else:
             tensors[name] = tensor
     return header, tensors, states

@@ -50,10 +50,12 @@ class Slot:
 
     @property
     def size(self) -> int:
+        """How many numbers it has."""
         return math.prod(self.shape)
 
     @property
     def stop(self) -> int:
+        """Where it ends."""
         return self.start + self.size
 
 

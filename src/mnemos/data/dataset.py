@@ -64,7 +64,7 @@ def check(dataset: Dataset) -> Dataset:
             raise DataError(
                 f"{dataset.name}: the {part} part has {len(split.samples)} samples and {len(split.labels)} labels"
             )
-        if len(split) and not (0 <= int(split.labels.min()) and int(split.labels.max()) < count):
+        if len(split) and not (int(split.labels.min()) >= 0 and int(split.labels.max()) < count):
             raise DataError(f"{dataset.name}: the {part} part has labels outside 0 to {count - 1}")
         if split.samples.is_floating_point() and not bool(torch.isfinite(split.samples).all()):
             raise DataError(f"{dataset.name}: the {part} part has values that are not finite")

@@ -31,6 +31,7 @@ class Assignment:
 
     @property
     def clients(self) -> int:
+        """How many clients there are."""
         return len(self.offsets) - 1
 
     @property
@@ -80,7 +81,7 @@ class Partition(Part):
     def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """(order, offsets) as in `Assignment`, from labels and natural owners (None if there are none)."""
 
-    def noise_levels(self, clients: int) -> Floats | None:
+    def noise_levels(self, clients: int) -> Floats | None:  # noqa: ARG002
         """Standard deviation of each client's feature noise; None for clean features."""
         return None
 

@@ -17,6 +17,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 class MaskedBatchNorm(nn.Module):
     """Training-mode batch-norm whose new statistics are left in `updated` instead of written in place."""
 
+    weight: Tensor | None
+    bias: Tensor | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
     def __init__(self, original: _BatchNorm) -> None:
         super().__init__()
         self.eps = original.eps
@@ -32,30 +38,27 @@ class MaskedBatchNorm(nn.Module):
         """Normalise a batch [B, C, …] of which `mask` [B] marks the real samples."""
         over = [dim for dim in range(x.ndim) if dim != 1]
         shape = [1, -1] + [1] * (x.ndim - 2)
-        count: Tensor | float
         if self.mask is None:
-            count = float(x.numel() // x.shape[1])
+            count = torch.tensor(float(x.numel() // x.shape[1]))
             variance, mean = torch.var_mean(x, over, correction=0)
         else:
-            weight = self.mask.view([-1, 1] + [1] * (x.ndim - 2))
-            count = self.mask.sum() * (x[0, 0].numel())
-            mean = (x * weight).sum(over) / count
-            variance = ((x - mean.view(shape)).square() * weight).sum(over) / count
-        if self.running_mean is not None:
-            self.updated = self._blend(mean.detach(), variance.detach(), count)
+            real = self.mask.view([-1, 1] + [1] * (x.ndim - 2))
+            count = self.mask.sum() * x[0, 0].numel()
+            mean = (x * real).sum(over) / count
+            variance = ((x - mean.view(shape)).square() * real).sum(over) / count
+        self.updated = self._blend(mean.detach(), variance.detach(), count)
         scale = torch.rsqrt(variance + self.eps)
         if self.weight is not None:
             scale = scale * self.weight
-            return (x - mean.view(shape)) * scale.view(shape) + self.bias.view(shape)
-        return (x - mean.view(shape)) * scale.view(shape)
+        y = (x - mean.view(shape)) * scale.view(shape)
+        return y if self.bias is None else y + self.bias.view(shape)
 
-    def _blend(self, mean: Tensor, variance: Tensor, count: Tensor | float) -> dict[str, Tensor]:
+    def _blend(self, mean: Tensor, variance: Tensor, count: Tensor) -> dict[str, Tensor]:
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return {}
         batches = self.num_batches_tracked + 1
         share = 1 / batches if self.momentum is None else self.momentum
-        # A single value has no unbiased variance; PyTorch refuses such a batch, a padded row must not.
-        unbiased = variance * (count / (count - 1)) if isinstance(count, float) else variance * (
-            count / (count - 1).clamp(min=1)
-        )
+        unbiased = variance * (count / (count - 1))
         return {
             "running_mean": (1 - share) * self.running_mean + share * mean,
             "running_var": (1 - share) * self.running_var + share * unbiased,

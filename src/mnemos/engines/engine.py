@@ -67,8 +67,8 @@ class Engine(Part):
 engines: Registry[Engine] = Registry("engine", Engine, "mnemos.engines")
 
 
-class ClientError(MnemosError):
-    """An unexpected error inside a client's round, with the client and the round."""
+class ClientError(RuntimeError):
+    """An unexpected error inside a client's round: says which client and round, and keeps the cause."""
 
 
 def blame(task: Task, error: Exception) -> NoReturn:

@@ -114,7 +114,12 @@ class VmapRunner(Runner):
         clients = [view(task, self._dataset.train.labels, len(self._dataset.classes)) for task in tasks]
         stacked = _stack([clients[k] for k in order])
         feeds = [
-            draws(rations[k], plan.local.augment, self._dataset.shape, (plan.seed, tasks[k].round, tasks[k].client))
+            draws(
+                rations[k],
+                plan.local.augment,
+                self._dataset.shape,
+                (plan.seed, tasks[k].round, tasks[k].client),
+            )
             for k in order
         ]
         parameters = tasks[0].model.repeat(len(tasks), 1)
@@ -125,7 +130,9 @@ class VmapRunner(Runner):
             active = sum(rations[k].total > step for k in order)
             x, labels, mask, sizes = self._load([next(feed) for feed in feeds[:active]])
             rows = _Rows(active, stacked)
-            gradients, loss, new = self._gradients(rows, parameters[:active], buffers[:active], x, labels, mask)
+            gradients, loss, new = self._gradients(
+                rows, parameters[:active], buffers[:active], x, labels, mask
+            )
             buffers[:active] = new
             gradients = rows.apply(plan.method.correction.correct, gradients, parameters[:active])
             vmap(lambda p, g, s: optimizer.step(p, g, s, plan.local.lr, plan.local.weight_decay) or p)(
@@ -160,7 +167,12 @@ class VmapRunner(Runner):
         """Gradients [K, P], losses [K] and new buffers [K, Q] of one batch a client."""
 
         def loss_of(
-            parameters: Tensor, buffers: Tensor, x: Tensor, labels: Tensor, mask: Tensor | None, client: Client
+            parameters: Tensor,
+            buffers: Tensor,
+            x: Tensor,
+            labels: Tensor,
+            mask: Tensor | None,
+            client: Client,
         ) -> tuple[Tensor, Tensor]:
             for norm in self._norms.values():
                 norm.mask = mask

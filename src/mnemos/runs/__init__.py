@@ -1,0 +1,1 @@
+"""A run's directory: metrics, checkpoints, resume."""

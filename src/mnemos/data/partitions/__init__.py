@@ -1,0 +1,1 @@
+"""One file a partition: how the training samples are dealt out to clients."""

@@ -10,7 +10,7 @@ from mnemos.data.partition import Ints
 from mnemos.errors import ConfigError
 
 _HOPELESS = 10
-"""Where m clients are short by chance, about one draw in e^m has none short: beyond this, redrawing is vain."""
+"""Where m clients are short by chance, about one draw in e^m has none short: beyond this, tries are vain."""
 
 
 def check_enough(clients: int, samples: int) -> None:

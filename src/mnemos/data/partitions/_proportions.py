@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from pydantic import Field
 
-from mnemos.data.partition import Floats
+from mnemos.data.partition import Floats, Ints
 
-
-def concentration(default: float) -> float:
-    """The field of a Dirichlet concentration."""
-    # The bounds keep exponent and mantissa well inside a double; both ends are already the limit cases.
-    field: float = Field(default, ge=1e-9, le=1e9)
-    return field
+Concentration = Annotated[float, Field(ge=1e-9, le=1e9)]
+"""A Dirichlet's α. Its bounds keep everything well inside a double, and at both ends the limit is reached."""
 
 
 def log_dirichlet(alpha: float, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
     """Unnormalised logarithms of Dir(α·1) draws along the last axis.
 
-    Normalised Gamma(α) variables are Dirichlet, but below α ≈ 0.01 most of them are too small for a double.
+    Normalised Gamma(α) variables are Dirichlet, but below α ≈ 0.001 most of them are too small for a double.
     Since G(α) = G(α+1)·U^(1/α) in law and −log U is exponential, log G(α) = log G(α+1) − E/α, which is
     always finite.
     """
@@ -36,3 +34,9 @@ def cumulative(logs: Floats, available: np.ndarray[tuple[int], np.dtype[np.bool_
     weights = np.exp(masked - masked.max(axis=-1, keepdims=True))
     sums = np.cumsum(weights, axis=-1)
     return np.asarray(sums / sums[..., -1:], np.float64)
+
+
+def cut(shares: Floats, count: int) -> Ints:
+    """How many of `count` samples fall to each, cutting them at the cumulative shares (rounded down)."""
+    ends = (shares * count).astype(np.int64)
+    return np.asarray(ends - np.concatenate([np.zeros(1, np.int64), ends[:-1]]), np.int64)

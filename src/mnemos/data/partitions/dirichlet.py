@@ -7,7 +7,7 @@ import numpy as np
 from mnemos.data.partition import Floats, Ints, Partition, partitions
 from mnemos.data.partitions._holders import check_enough
 from mnemos.data.partitions._pools import by_class
-from mnemos.data.partitions._proportions import concentration, cumulative, log_dirichlet
+from mnemos.data.partitions._proportions import Concentration, cumulative, log_dirichlet
 
 _CELLS = 1 << 21
 """Client × class probabilities in memory at a time."""
@@ -32,18 +32,23 @@ class Dirichlet(Partition):
     Validation samples are the last ones that a client drew.
     """
 
-    alpha: float = concentration(0.1)
+    alpha: Concentration = 0.1
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def deal(
+        self,
+        labels: Ints,
+        owners: Ints | None,  # noqa: ARG002
+        rng: np.random.Generator,
+    ) -> tuple[Ints, Ints]:
         """Draw all clients' label sequences, then hand out samples of these labels."""
         check_enough(self.clients, len(labels))
         size = len(labels) // self.clients
         pools = by_class(labels, rng)
-        drawn = _draw(self.alpha, self.clients, size, pools.counts, rng)
+        drawn = draw_labels(self.alpha, self.clients, size, pools.counts, rng)
         return pools.hand_out(drawn), size * np.arange(self.clients + 1, dtype=np.int64)
 
 
-def _draw(alpha: float, clients: int, size: int, counts: Ints, rng: np.random.Generator) -> Ints:
+def draw_labels(alpha: float, clients: int, size: int, counts: Ints, rng: np.random.Generator) -> Ints:
     """The labels that clients draw, client after client, from `counts` samples of each."""
     drawn = np.empty(clients * size, np.int64)
     stock = counts.copy()

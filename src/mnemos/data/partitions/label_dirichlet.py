@@ -8,7 +8,7 @@ from pydantic import Field
 from mnemos.data.partition import Ints, Partition, partitions
 from mnemos.data.partitions._holders import group, least, redraw
 from mnemos.data.partitions._pools import Pools, by_class
-from mnemos.data.partitions._proportions import concentration, cumulative, log_dirichlet
+from mnemos.data.partitions._proportions import Concentration, cumulative, cut, log_dirichlet
 
 
 @partitions.register("label-dirichlet")
@@ -24,12 +24,17 @@ class LabelDirichlet(Partition):
     the first draw stands as it is.
     """
 
-    alpha: float = concentration(0.5)
+    alpha: Concentration = 0.5
     min_samples: int | None = Field(None, ge=1)
     tries: int = Field(100, ge=1, le=10_000)
     allow_empty: bool = False
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def deal(
+        self,
+        labels: Ints,
+        owners: Ints | None,  # noqa: ARG002
+        rng: np.random.Generator,
+    ) -> tuple[Ints, Ints]:
         """Cut label by label, with a bounded number of tries."""
         floor = 0 if self.allow_empty else least(self.min_samples, self.clients, len(labels))
         pools = by_class(labels, rng)
@@ -44,7 +49,7 @@ class LabelDirichlet(Partition):
             # Some client is always below N/K, as long as there are samples left to deal.
             below = held * self.clients < len(holders)
             shares = cumulative(log_dirichlet(self.alpha, (self.clients,), rng), below)
-            sizes = np.diff((shares * count).astype(np.int64), prepend=0)
+            sizes = cut(shares, int(count))
             holders[start : start + count] = np.repeat(np.arange(self.clients), sizes)
             held += sizes
         return holders

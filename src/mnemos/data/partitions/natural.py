@@ -21,7 +21,12 @@ class Natural(Partition):
     clients: int = Field(0, ge=0, le=100_000_000)
     min_samples: int = Field(1, ge=1)
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def deal(
+        self,
+        labels: Ints,  # noqa: ARG002
+        owners: Ints | None,
+        rng: np.random.Generator,
+    ) -> tuple[Ints, Ints]:
         """Group samples by owner."""
         if owners is None:
             raise ConfigError("found 'natural'; this data set does not say who its samples belong to", "name")
@@ -29,7 +34,7 @@ class Natural(Partition):
         fit = np.flatnonzero(sizes >= self.min_samples)
         if not len(fit):
             raise ConfigError(
-                f"found {self.min_samples}; the owner with the most training samples has {sizes.max(initial=0)}",
+                f"found {self.min_samples}; no owner has more than {sizes.max(initial=0)} training samples",
                 "min_samples",
             )
         if self.clients > len(fit):

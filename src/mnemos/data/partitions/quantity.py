@@ -7,7 +7,7 @@ from pydantic import Field
 
 from mnemos.data.partition import Ints, Partition, partitions
 from mnemos.data.partitions._holders import group, least, redraw
-from mnemos.data.partitions._proportions import concentration, cumulative, log_dirichlet
+from mnemos.data.partitions._proportions import Concentration, cumulative, cut, log_dirichlet
 
 
 @partitions.register("quantity")
@@ -20,12 +20,17 @@ class Quantity(Partition):
     largest clients to those with fewer. With `allow_empty`, the first draw stands as it is.
     """
 
-    alpha: float = concentration(0.5)
+    alpha: Concentration = 0.5
     min_samples: int | None = Field(None, ge=1)
     tries: int = Field(100, ge=1, le=10_000)
     allow_empty: bool = False
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def deal(
+        self,
+        labels: Ints,
+        owners: Ints | None,  # noqa: ARG002
+        rng: np.random.Generator,
+    ) -> tuple[Ints, Ints]:
         """Draw sizes, with a bounded number of tries."""
         floor = 0 if self.allow_empty else least(self.min_samples, self.clients, len(labels))
         holders = redraw(lambda: self._cut(len(labels), rng), self.clients, floor, self.tries, rng)
@@ -34,5 +39,4 @@ class Quantity(Partition):
     def _cut(self, samples: int, rng: np.random.Generator) -> Ints:
         """The holder of each sample, in order of holders."""
         shares = cumulative(log_dirichlet(self.alpha, (self.clients,), rng), np.ones(self.clients, np.bool_))
-        sizes = np.diff((shares * samples).astype(np.int64), prepend=0)
-        return np.repeat(np.arange(self.clients), sizes)
+        return np.repeat(np.arange(self.clients), cut(shares, samples))

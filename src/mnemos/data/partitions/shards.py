@@ -12,7 +12,7 @@ from mnemos.data.partitions._pools import by_class
 
 @partitions.register("shards")
 class Shards(Partition):
-    """Sort the samples by label, cut them into K · `per_client` shards, deal each client `per_client` of them.
+    """Samples sorted by label and cut into K · `per_client` shards, of which each client gets `per_client`.
 
     McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017, with
     two shards a client. Shard sizes differ by at most one, so all samples are used. With more shards than
@@ -22,7 +22,12 @@ class Shards(Partition):
     per_client: int = Field(2, ge=1, le=100_000)
     allow_empty: bool = False
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def deal(
+        self,
+        labels: Ints,
+        owners: Ints | None,  # noqa: ARG002
+        rng: np.random.Generator,
+    ) -> tuple[Ints, Ints]:
         """Deal a random permutation of the shards."""
         if not self.allow_empty:
             check_enough(self.clients, len(labels))

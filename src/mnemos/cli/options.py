@@ -1,0 +1,55 @@
+"""Options that several commands share, and what they mean for an experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mnemos.errors import ConfigError
+from mnemos.experiment import Experiment, load_experiment, parse_overrides
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RECIPE] [FIELD=VALUE]...", help="A YAML file, and changes such as local.lr=0.05."
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for run directories.")]
+Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+def split_words(words: list[str] | None) -> tuple[Path | None, dict[str, Any]]:
+    """A recipe (the first word without '='), and the overrides."""
+    recipe, overrides = None, []
+    for position, word in enumerate(words or []):
+        if position == 0 and "=" not in word:
+            recipe = Path(word)
+        else:
+            overrides.append(word)
+    return recipe, parse_overrides(overrides)
+
+
+def data_changes(data: str) -> dict[str, Any]:
+    """A data source by its name, or by a path to a file or folder."""
+    path = Path(data)
+    by_suffix = {".npz": "npz", ".parquet": "parquet"}
+    if path.suffix in by_suffix:
+        return {"data": {"name": by_suffix[path.suffix], "path": data}}
+    if ("/" in data or path.is_dir()) and ":" not in data:
+        if not path.is_dir():
+            raise ConfigError(f"'{data}' is neither a data source nor a folder of images", "data")
+        return {"data": {"name": "folder", "path": data}}
+    return {"data.name": data}
+
+
+def experiment_from(words: list[str] | None, shortcuts: dict[str, Any]) -> Experiment:
+    """The experiment of a command line: recipe, then shortcuts such as --rounds, then overrides."""
+    recipe, overrides = split_words(words)
+    changes = {name: value for name, value in shortcuts.items() if value is not None}
+    data = changes.pop("data", None)
+    if data is not None:
+        changes = {**data_changes(data), **changes}
+    return load_experiment(recipe, {**changes, **overrides})

@@ -1,0 +1,149 @@
+"""What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mnemos.engines.engine import Runner
+from mnemos.experiment import Experiment
+from mnemos.federation import Outcome
+from mnemos.runs.execute import Observer, Silent
+from mnemos.runs.run import Run, Status
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """The one JSON object a script reads: the last line of standard output."""
+    typer.echo(json.dumps(value))
+
+
+def watch(quiet: bool = False, label: str = "") -> Observer:
+    """The observer that fits where the output goes."""
+    if quiet:
+        return Silent()
+    return Bar(label) if errors.is_terminal else Lines(label)
+
+
+def percent(share: float | None) -> str:
+    """`93.2 %`, or a dash."""
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+class Lines(Silent):
+    """A line at each evaluation, on standard error."""
+
+    def __init__(self, label: str = "") -> None:
+        self._prefix = f"{label}: " if label else ""
+        self._rounds = 0
+        self._begin = 0.0
+        self._first = 0
+
+    def started(self, run: Run, experiment: Experiment, round: int) -> None:
+        """Say where the run is."""
+        self._rounds, self._first, self._begin = experiment.rounds, round, time.monotonic()
+        self.say(f"{self._prefix}{run.path} (from round {round + 1} of {experiment.rounds})")
+
+    def engine(self, runner: Runner) -> None:
+        """Say which engine was taken and why."""
+        self.say(f"{self._prefix}engine {describe(runner)}")
+
+    def round(self, outcome: Outcome) -> None:
+        """Say how far it has come."""
+        if outcome.validation or outcome.test or outcome.round == self._rounds:
+            left = (time.monotonic() - self._begin) / (outcome.round - self._first)
+            left *= self._rounds - outcome.round
+            self.say(
+                f"{self._prefix}round {outcome.round}/{self._rounds}, {summary(outcome)}, {left:.0f} s left"
+            )
+
+    def say(self, line: str) -> None:
+        """One line on standard error."""
+        typer.echo(line, err=True)
+
+
+class Bar(Lines):
+    """A progress bar with round, accuracy and time left."""
+
+    def __init__(self, label: str = "") -> None:
+        super().__init__(label)
+        self._label = label
+        self._last = ""
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=errors,
+        )
+
+    def started(self, run: Run, experiment: Experiment, round: int) -> None:
+        """Show the bar."""
+        self._progress.start()
+        self._task = self._progress.add_task(
+            self._label or run.path.name, total=experiment.rounds, completed=round, note=""
+        )
+
+    def round(self, outcome: Outcome) -> None:
+        """Move the bar."""
+        if outcome.validation or outcome.test:
+            self._last = summary(outcome)
+        self._progress.update(self._task, completed=outcome.round, note=self._last or summary(outcome))
+
+    def ended(self, run: Run, status: Status) -> None:
+        """Leave the bar as it is."""
+        self._progress.stop()
+
+    def say(self, line: str) -> None:
+        """One line above the bar."""
+        self._progress.console.print(line, markup=False, highlight=False)
+
+
+def describe(runner: Runner) -> str:
+    """The engine in a few words."""
+    options = {key: value for key, value in runner.engine.dump().items() if key != "name" and value}
+    text = type(runner.engine).name + (f" {options}" if options else "")
+    return f"{text} ({runner.why})" if runner.why else text
+
+
+def summary(outcome: Outcome) -> str:
+    """Loss and accuracies of a round."""
+    parts = [f"loss {outcome.loss:.3f}"]
+    if outcome.validation:
+        parts.append(f"validation {percent(outcome.validation.accuracy)}")
+    if outcome.test:
+        parts.append(f"test {percent(outcome.test.accuracy)}")
+    return ", ".join(parts)
+
+
+def run_facts(run: Run) -> dict[str, Any]:
+    """What a script wants to know about a run."""
+    status = run.status
+    return {
+        "run": str(run.path),
+        "status": status.status,
+        "rounds": status.rounds,
+        "accuracy": status.accuracy,
+    }
+
+
+def report_run(run: Run, as_json: bool) -> None:
+    """What was reached, where the files are, what to type next."""
+    if as_json:
+        print_json(run_facts(run))
+        return
+    status = run.status
+    last = run.experiment.evaluate.test_last
+    over = f", mean of the last {last} rounds" if last > 1 else ""
+    console.print(f"[bold]{percent(status.accuracy)}[/] accuracy after {status.rounds} rounds{over}")
+    typer.echo(f"files: {run.path}")
+    typer.echo(f"next:  mnemos resume {run.path} --rounds {2 * status.rounds}   (go on for longer)")
+    typer.echo(f"       mnemos runs {run.path.parent}   (all runs here)")

@@ -1,0 +1,22 @@
+"""`mnemos resume`: continue a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnemos.cli.options import Json, Quiet
+from mnemos.cli.output import report_run, watch
+from mnemos.runs import execute
+
+
+def resume(
+    path: Annotated[Path, typer.Argument(help="The run's directory.")],
+    rounds: Annotated[int | None, typer.Option(help="Go on until this round.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Continue an interrupted run, or a finished one for more rounds."""
+    report_run(execute.resume(path, rounds, watch(quiet)), as_json)

@@ -1,0 +1,49 @@
+"""`mnemos run`: one experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnemos.cli.options import Json, Out, Quiet, Words, experiment_from
+from mnemos.cli.output import report_run, watch
+from mnemos.runs.execute import start
+
+
+def run(
+    words: Words = None,
+    data: Annotated[
+        str | None, typer.Option(help="Data source, or path to an npz, parquet or image folder.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model.")] = None,
+    method: Annotated[str | None, typer.Option(help="Federated method.")] = None,
+    loss: Annotated[str | None, typer.Option(help="What a client minimises.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="Dirichlet concentration: small is heterogeneous.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="How a cohort runs.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    out: Out = Path("runs"),
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train one federated experiment, from a recipe or from options alone."""
+    experiment = experiment_from(
+        words,
+        {
+            "data": data,
+            "model.name": model,
+            "method.name": method,
+            "method.loss.name": loss,
+            "rounds": rounds,
+            "partition.clients": clients,
+            "partition.alpha": alpha,
+            "engine.name": engine,
+            "seed": seed,
+        },
+    )
+    report_run(start(experiment, out, watch(quiet)), as_json)

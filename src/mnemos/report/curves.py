@@ -1,0 +1,46 @@
+"""Curves over rounds, with the spread over seeds as a band."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from mnemos.report.style import COLOURS, save
+from mnemos.runs.run import Run
+
+
+def curve(runs: Sequence[Run], name: str) -> pd.DataFrame:
+    """Mean, standard deviation and number of runs of an overall metric, by round."""
+    frames = []
+    for run in runs:
+        metrics = run.metrics
+        whole = metrics["client"].isna() & metrics["class"].isna() & metrics["task"].isna()
+        frames.append(metrics[whole & (metrics["name"] == name)][["round", "value"]])
+    grouped = pd.concat(frames).groupby("round")["value"]
+    return grouped.agg(["mean", "std", "count"]).fillna({"std": 0.0})
+
+
+def draw_curves(
+    groups: Mapping[str, Sequence[Run]], path: Path, name: str = "validation_accuracy", title: str = ""
+) -> Path:
+    """One line a group of runs (the mean over seeds) in a band of one standard deviation."""
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    styles = cycle(["-", "--", "-.", ":"])
+    for (label, runs), colour in zip(groups.items(), cycle(COLOURS), strict=False):
+        points = curve(runs, name)
+        rounds = points.index.to_numpy(dtype=float)
+        mean, spread = points["mean"].to_numpy(), points["std"].to_numpy()
+        axes.plot(rounds, mean, next(styles), color=colour, label=label, linewidth=1.8)
+        axes.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
+    seeds = max(len(runs) for runs in groups.values())
+    spread_note = f" (mean ± std of {seeds} seeds)" if seeds > 1 else ""
+    axes.set(xlabel="round", ylabel=name.replace("_", " ") + spread_note, title=title)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return save(figure, path)

@@ -1,0 +1,105 @@
+"""Several variants of an experiment, each with several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from mnemos.errors import ConfigError, DivergedError
+from mnemos.experiment import Experiment, load_experiment, merge, read_yaml
+from mnemos.federation import Federation
+from mnemos.registry import Options
+from mnemos.runs.execute import Observer, start
+from mnemos.runs.run import Run, find_finished
+
+
+class Comparison(Options):
+    """A base experiment, named variants of it (dotted changes), and the seeds each is run with."""
+
+    base: dict[str, Any] = Field(default_factory=dict)
+    variants: dict[str, dict[str, Any]] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1)
+
+    @classmethod
+    def read(cls, path: Path, changes: Mapping[str, Any], seeds: tuple[int, ...] | None = None) -> Comparison:
+        """A comparison from a YAML file; `changes` apply to the base."""
+        given = read_yaml(path)
+        try:
+            comparison = cls.parse(given)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        update: dict[str, Any] = {"base": merge(comparison.base, changes)}
+        return comparison.model_copy(update=update | ({"seeds": seeds} if seeds else {}))
+
+    def experiments(self) -> dict[str, list[Experiment]]:
+        """One experiment a variant and seed."""
+        found: dict[str, list[Experiment]] = {}
+        for name, changes in self.variants.items():
+            try:
+                experiment = load_experiment(self.base, changes)
+            except ConfigError as error:
+                raise error.under(f"variant '{name}'") from None
+            found[name] = [experiment.override({"seed": seed}) for seed in self.seeds]
+        return found
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The runs of a comparison, by variant."""
+
+    runs: dict[str, list[Run]]
+
+    def accuracies(self, name: str) -> list[float]:
+        """Final accuracies of a variant's runs that converged."""
+        return [run.accuracy for run in self.runs[name] if run.accuracy is not None]
+
+    def diverged(self, name: str) -> int:
+        """How many of a variant's runs did not converge."""
+        return sum(run.status.status == "diverged" for run in self.runs[name])
+
+
+def carry_out(comparison: Comparison, folder: Path, observer: Callable[[str, int], Observer]) -> Compared:
+    """Run what isn't finished yet; a run that diverges is kept as it is, and the rest goes on."""
+    experiments = comparison.experiments()
+    for name, variant in experiments.items():
+        try:
+            with closing(Federation(variant[0])):
+                pass  # what is wrong with the last variant must show before the first one trains
+        except ConfigError as error:
+            raise error.under(f"variant '{name}'") from None
+    runs: dict[str, list[Run]] = {}
+    for name, variant in experiments.items():
+        runs[name] = [_run(experiment, folder, observer(name, experiment.seed)) for experiment in variant]
+    return Compared(runs)
+
+
+def _run(experiment: Experiment, folder: Path, observer: Observer) -> Run:
+    done = find_finished(experiment, folder)
+    if done is not None:
+        return done
+    watcher = _Remember(observer)
+    try:
+        return start(experiment, folder, watcher)
+    except DivergedError:
+        assert watcher.run is not None
+        return watcher.run
+
+
+class _Remember:
+    """Passes everything on to an observer, and remembers the run."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self.run: Run | None = None
+
+    def started(self, run: Run, experiment: Experiment, round: int) -> None:
+        self.run = run
+        self._observer.started(run, experiment, round)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._observer, name)

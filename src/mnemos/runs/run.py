@@ -1,0 +1,174 @@
+"""A run's directory, and what can be read from it.
+
+experiment.yaml     the experiment, with every default spelt out
+environment.json    versions and machine
+engine.json         the engine in use, its arithmetic, and why it was taken
+metrics.jsonl       what was measured
+timing.jsonl        seconds a round
+checkpoints/        the newest two
+status.json         running, finished, interrupted, diverged or failed
+model.safetensors   the trained model, once finished
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from torch import nn
+
+from mnemos.client import fresh_model
+from mnemos.data.load import load
+from mnemos.errors import ConfigError, DataError
+from mnemos.experiment import Experiment, load_experiment
+from mnemos.files import write_atomically
+from mnemos.runs.store import read_metrics
+from mnemos.vector import Layout, load_model
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a run stands."""
+
+    status: str
+    rounds: int = 0
+    accuracy: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on disk."""
+
+    path: Path
+
+    @classmethod
+    def at(cls, path: Path | str) -> Run:
+        """The run in a directory."""
+        run = cls(Path(path))
+        if not run.file("experiment.yaml").is_file():
+            raise ConfigError(f"{path}: there is no run here (no experiment.yaml)")
+        return run
+
+    def file(self, name: str) -> Path:
+        """A file of the run."""
+        return self.path / name
+
+    @property
+    def experiment(self) -> Experiment:
+        """What was asked for."""
+        return load_experiment(self.file("experiment.yaml"))
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """What was measured: round, client, task, class, name, value."""
+        return read_metrics(self.file("metrics.jsonl"))
+
+    @property
+    def status(self) -> Status:
+        """Where the run stands; one whose process is gone is interrupted."""
+        known = self.read_json("status.json")
+        try:
+            status = Status(**known)
+        except TypeError:
+            raise DataError(f"{self.file('status.json')}: it is damaged") from None
+        if status.status == "running" and not self.locked:
+            return Status("interrupted", status.rounds, status.accuracy, status.message)
+        return status
+
+    @property
+    def accuracy(self) -> float | None:
+        """Mean test accuracy over the last rounds, as the experiment asks for it."""
+        return self.status.accuracy
+
+    def model(self) -> nn.Module:
+        """An ordinary module with the trained weights."""
+        plan = self.experiment.plan
+        path = self.file("model.safetensors")
+        if not path.is_file():
+            raise DataError(f"{path}: the run has no trained model yet (it is {self.status.status})")
+        module = fresh_model(plan, load(plan.data))
+        layout = Layout.of(module)
+        module.load_state_dict(layout.state_dict(*load_model(path, layout)), strict=False)
+        return module.eval()
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """One of the run's JSON files."""
+        path = self.file(name)
+        try:
+            value = json.loads(path.read_text())
+            if not isinstance(value, dict):
+                raise ValueError(name)
+        except FileNotFoundError:
+            raise DataError(f"{path}: it is missing") from None
+        except (OSError, ValueError):
+            raise DataError(f"{path}: it is damaged") from None
+        return value
+
+    def write_json(self, name: str, value: dict[str, Any]) -> None:
+        """Replace one of the run's JSON files."""
+        write_atomically(self.file(name), json.dumps(value, indent=1).encode())
+
+    @property
+    def locked(self) -> bool:
+        """Whether a process is working on the run now."""
+        try:
+            with self.lock():
+                return False
+        except ConfigError:
+            return True
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Have the run for oneself; the system lets go of the lock when the process ends, however it ends."""
+        handle = os.open(self.file(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"{self.path}: another process is working on this run") from None
+            yield
+        finally:
+            os.close(handle)
+
+
+def create(experiment: Experiment, folder: Path) -> Run:
+    """A new, empty run directory for an experiment, named after it."""
+    stem = f"{type(experiment.data).name}-{type(experiment.method).name}-{type(experiment.method.loss).name}"
+    stem = f"{stem}-s{experiment.seed}-{experiment.hash()}".replace("/", "_").replace(":", "_")
+    for attempt in range(1, 10_000):
+        path = folder / (stem if attempt == 1 else f"{stem}-{attempt}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ConfigError(f"{path}: the run's directory can't be made ({error.strerror})") from None
+        write_atomically(path / "experiment.yaml", experiment.to_yaml().encode())
+        return Run(path)
+    raise ConfigError(f"{folder}: there are too many runs of this experiment already")
+
+
+def runs_in(folder: Path) -> list[Run]:
+    """All runs in a folder and below, by name."""
+    return [Run(path.parent) for path in sorted(folder.rglob("experiment.yaml"))]
+
+
+def find_finished(experiment: Experiment, folder: Path) -> Run | None:
+    """A finished run of the very same experiment, if the folder has one."""
+    for path in sorted(folder.glob(f"*-{experiment.hash()}*")):
+        run = Run(path)
+        if (
+            run.file("status.json").is_file()
+            and run.status.status == "finished"
+            and run.experiment == experiment
+        ):
+            return run
+    return None
