@@ -93,7 +93,9 @@ class Federation:
         self.states.update(states)
         self.round = number
         if not bool(torch.isfinite(self.server.model).all()):
-            raise DivergedError(f"round {number}: the model is not finite any more; a smaller local.lr may help")
+            raise DivergedError(
+                f"round {number}: the model is not finite any more; a smaller local.lr may help"
+            )
         received = _bytes(
             self.server.model, self.server.buffers, *self.method.broadcast(self.server).values()
         )

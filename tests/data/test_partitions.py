@@ -54,7 +54,7 @@ def check_promises(assignment: Assignment, samples: int, empty: bool = False) ->
     assert (np.diff(offsets) >= (0 if empty else 1)).all()
     assert len(np.unique(order)) == len(order)
     if len(order):
-        assert 0 <= order.min()
+        assert order.min() >= 0
         assert order.max() < samples
 
 
@@ -116,12 +116,12 @@ def check_cut(assignment: Assignment) -> None:
     assert np.concatenate(kept).tolist() == assignment.union_held_out().tolist()
 
 
-@pytest.mark.parametrize("name", ARTIFICIAL)
-@pytest.mark.parametrize("alpha", [1e-4, 0.1, 1e4])
-def test_a_hundred_thousand_clients(name: str, alpha: float) -> None:
-    options = {"alpha": alpha} if name in WITH_ALPHA else {}
-    if not options and alpha != 0.1:
-        pytest.skip("this partition has no alpha")
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(name, {}) for name in ARTIFICIAL]
+    + [(name, {"alpha": alpha}) for name in WITH_ALPHA for alpha in (1e-4, 0.1, 1e4)],
+)
+def test_a_hundred_thousand_clients(name: str, options: dict[str, Any]) -> None:
     labels = np.random.default_rng(1).integers(0, 10, 250_000)
     begin = time.perf_counter()
     assignment = split(name, labels, clients=100_000, **options)
@@ -188,8 +188,16 @@ def test_validation_samples_are_a_random_cut(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("size", "validation", "kept"),
-    [(10, 0.1, 1), (9, 0.1, 0), (500, 0.1, 50), (100, 0.29, 29), (3, 0.5, 1), (1, 0.9, 0), (2, 0.9999999999999, 1)],
-)  # fmt: skip
+    [
+        (10, 0.1, 1),
+        (9, 0.1, 0),
+        (500, 0.1, 50),
+        (100, 0.29, 29),
+        (3, 0.5, 1),
+        (1, 0.9, 0),
+        (2, 0.9999999999999, 1),
+    ],
+)
 def test_validation_share_is_rounded_down(size: int, validation: float, kept: int) -> None:
     assignment = Assignment(np.arange(size), np.array([0, size]), validation)
     assert len(assignment.held_out(0)) == kept
@@ -479,7 +487,7 @@ def test_shards_by_hand() -> None:
 
 
 def test_shards_of_the_first_paper() -> None:
-    """60 000 samples, 100 clients, two shards of 300: at most two labels each, when labels are multiples of 300."""
+    """60 000 samples, 6 000 a label, 100 clients, two shards of 300: at most two labels each."""
     labels = np.arange(60_000) % 10
     table = histogram(split("shards", labels, clients=100), labels)
     assert (table.sum(1) == 600).all()
@@ -584,7 +592,7 @@ def test_natural_that_cannot_be(owners: Any, options: dict[str, Any], sentence: 
 @pytest.mark.parametrize("name", WITH_ALPHA)
 @pytest.mark.parametrize("alpha", [0, -1, float("nan"), float("inf")])
 def test_alpha_is_positive_and_finite(name: str, alpha: float) -> None:
-    with pytest.raises(ConfigError, match="^alpha: found"):
+    with pytest.raises(ConfigError, match="alpha: found"):
         make(name, alpha=alpha)
 
 

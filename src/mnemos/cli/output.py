@@ -57,7 +57,7 @@ class Lines(Silent):
 
     def round(self, outcome: Outcome) -> None:
         """Say how far it has come."""
-        if outcome.validation or outcome.test or outcome.round == self._rounds:
+        if outcome.validation or outcome.round == self._rounds:
             left = (time.monotonic() - self._begin) / (outcome.round - self._first)
             left *= self._rounds - outcome.round
             self.say(

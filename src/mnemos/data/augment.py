@@ -40,7 +40,7 @@ class Crop(Augmentation):
 
     pad: int = Field(4, ge=0)
 
-    def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:  # noqa: ARG002
+    def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
         """Row and column of the upper left corner in the padded image."""
         return torch.randint(2 * self.pad + 1, (count, 2), generator=generator)
 
@@ -63,7 +63,7 @@ class Flip(Augmentation):
 
     p: float = Field(0.5, ge=0, le=1)
 
-    def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:  # noqa: ARG002
+    def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
         """1 for an image that is swapped, 0 for one that isn't."""
         return (torch.rand(count, generator=generator) < self.p).long()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,8 +23,8 @@ class Draw:
     """One batch before it is loaded: its samples and everything random about it."""
 
     indices: Tensor
-    augment: tuple[Tensor, ...]
-    noise: Tensor | None
+    augment: tuple[Tensor, ...] = ()
+    noise: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -41,17 +42,17 @@ class Ration:
     drop_single: bool
     """Leave out a last batch of one sample, in which batch-norm has no variance to measure."""
 
-    @property
-    def per_epoch(self) -> int:
-        """Batches in one pass over the samples."""
+    @cached_property
+    def epoch(self) -> list[int]:
+        """The sizes of the batches of one pass over the samples."""
         full, rest = divmod(len(self.samples), self.batch)
         single = rest == 1 and self.drop_single and full > 0
-        return full + (rest > 0 and not single)
+        return [self.batch] * full + ([rest] if rest and not single else [])
 
-    @property
+    @cached_property
     def total(self) -> int:
         """Steps in the round."""
-        return self.steps or self.epochs * self.per_epoch
+        return self.epochs * len(self.epoch) if self.steps is None else self.steps
 
 
 def draws(
@@ -59,20 +60,28 @@ def draws(
 ) -> Iterator[Draw]:
     """The batches of one round; `key` is (seed, round, client)."""
     seed, *where = key
-    order = rng.generator(seed, "batches", *where)
-    jitter = rng.generator(seed, "augment", *where) if augment else None
-    static = rng.generator(seed, "noise", *where) if ration.noise else None
-    for step in range(ration.total):
-        position = step % ration.per_epoch
-        if position == 0:
-            shuffled = ration.samples[torch.randperm(len(ration.samples), generator=order)]
-            batches = torch.split(shuffled, ration.batch)
-        indices = batches[position]
+    batches = _shuffled(ration, rng.generator(seed, "batches", *where))
+    if not augment and not ration.noise:
+        yield from map(Draw, batches)
+        return
+    jitter = rng.generator(seed, "augment", *where)
+    static = rng.generator(seed, "noise", *where)
+    for indices in batches:
+        count = len(indices)
         yield Draw(
             indices,
-            tuple(part.draw(len(indices), _image(shape), jitter) for part in augment) if jitter else (),
-            torch.randn(len(indices), *shape, generator=static) * ration.noise if static else None,
+            tuple(part.draw(count, _image(shape), jitter) for part in augment),
+            torch.randn(count, *shape, generator=static) * ration.noise if ration.noise else None,
         )
+
+
+def _shuffled(ration: Ration, generator: torch.Generator) -> Sequence[Tensor]:
+    """The samples of each batch: every epoch in an order of its own."""
+    count, used = len(ration.samples), sum(ration.epoch)
+    epochs = -(-ration.total // len(ration.epoch))
+    orders = [torch.randperm(count, generator=generator)[:used] for _ in range(epochs)]
+    batches = torch.split(ration.samples[torch.cat(orders)], ration.epoch * epochs)
+    return batches[: ration.total]
 
 
 class Loader:

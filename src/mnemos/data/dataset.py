@@ -62,7 +62,8 @@ def check(dataset: Dataset) -> Dataset:
     for part, split in (("training", dataset.train), ("test", dataset.test)):
         if len(split.samples) != len(split.labels):
             raise DataError(
-                f"{dataset.name}: the {part} part has {len(split.samples)} samples and {len(split.labels)} labels"
+                f"{dataset.name}: the {part} part has {len(split.samples)} samples "
+                f"and {len(split.labels)} labels"
             )
         if len(split) and not (int(split.labels.min()) >= 0 and int(split.labels.max()) < count):
             raise DataError(f"{dataset.name}: the {part} part has labels outside 0 to {count - 1}")

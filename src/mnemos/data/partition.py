@@ -81,7 +81,7 @@ class Partition(Part):
     def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """(order, offsets) as in `Assignment`, from labels and natural owners (None if there are none)."""
 
-    def noise_levels(self, clients: int) -> Floats | None:  # noqa: ARG002
+    def noise_levels(self, clients: int) -> Floats | None:
         """Standard deviation of each client's feature noise; None for clean features."""
         return None
 

@@ -23,6 +23,6 @@ streams: Registry[Stream] = Registry("stream", Stream, "mnemos.data.streams")
 class Static(Stream):
     """Every client keeps all its samples for ever."""
 
-    def samples(self, assignment: Assignment, client: int, round: int) -> Ints:  # noqa: ARG002
+    def samples(self, assignment: Assignment, client: int, round: int) -> Ints:
         """All of the client's training samples."""
         return assignment.train(client)

@@ -26,7 +26,7 @@ class Serial(Engine):
             return Arithmetic()
         return Arithmetic(intra_op=self.intra_op, compile=self.compile)
 
-    def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:  # noqa: ARG002
+    def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
         """One replica."""
         return SerialRunner(self, plan.model_copy(update={"arithmetic": self.arithmetic()}), dataset)
 

@@ -7,7 +7,6 @@ masked.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -24,7 +23,7 @@ from mnemos.engines.batchnorm import mask_batch_norm
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
 from mnemos.errors import ConfigError
 from mnemos.message import Arithmetic, Plan, Task
-from mnemos.methods.method import Client, State, Update
+from mnemos.methods.method import Client, Correction, State, Update
 from mnemos.models.dropout import Dropout
 from mnemos.models.features import features_and_logits
 from mnemos.vector import Layout
@@ -35,13 +34,14 @@ class Vmap(Engine):
     """Many clients at once by `torch.func.vmap`; fast for small models, where calls cost more than sums."""
 
     memory: float = Field(1.0, gt=0, description="gigabytes a chunk of clients may take")
+    intra_op: int = Field(1, ge=1, description="threads inside one tensor operation; more for larger models")
     chunk: int = Field(0, ge=0, description="clients at once; 0: as many as fit into `memory`")
 
     def arithmetic(self) -> Arithmetic:
         """Batched products add up in another order."""
-        return Arithmetic(channels_last=False, intra_op=os.cpu_count() or 1, vmap=True)
+        return Arithmetic(channels_last=False, intra_op=self.intra_op, vmap=True)
 
-    def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:  # noqa: ARG002
+    def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
         """One replica, whose parameters are replaced by rows of the cohort's matrix."""
         if self.exact:
             raise ConfigError("vmap changes the last bits, which 'exact: true' forbids", "engine")
@@ -134,10 +134,8 @@ class VmapRunner(Runner):
                 rows, parameters[:active], buffers[:active], x, labels, mask
             )
             buffers[:active] = new
-            gradients = rows.apply(plan.method.correction.correct, gradients, parameters[:active])
-            vmap(lambda p, g, s: optimizer.step(p, g, s, plan.local.lr, plan.local.weight_decay) or p)(
-                parameters[:active], gradients, {name: t[:active] for name, t in state.items()}
-            )
+            gradients = self._correct(rows, gradients, parameters[:active])
+            self._step(parameters[:active], gradients, {name: t[:active] for name, t in state.items()})
             losses[:active] += loss * sizes
             seen[:active] += sizes
         updates: dict[int, Update] = {}
@@ -145,6 +143,25 @@ class VmapRunner(Runner):
             mean = float(losses[row] / seen[row])
             updates[k] = finish(tasks[k], clients[k], parameters[row], buffers[row], rations[k].total, mean)
         return [updates[k] for k in range(len(tasks))]
+
+    def _correct(self, rows: _Rows, gradients: Tensor, parameters: Tensor) -> Tensor:
+        correction = self.plan.method.correction
+        if type(correction).correct is Correction.correct:
+            return gradients
+        corrected: Tensor = rows.apply(correction.correct, gradients, parameters)
+        return corrected
+
+    def _step(self, parameters: Tensor, gradients: Tensor, state: State) -> None:
+        local = self.plan.local
+
+        def step(parameters: Tensor, gradient: Tensor, state: State) -> Tensor:
+            local.optimizer.step(parameters, gradient, state, local.lr, local.weight_decay)
+            return parameters
+
+        if local.optimizer.elementwise:
+            step(parameters, gradients, state)
+        else:
+            vmap(step)(parameters, gradients, state)
 
     def _load(self, batches: list[Draw]) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
         """Input [K, B, …], labels [K, B], a mask [K, B] unless all batches are full, and sizes [K]."""

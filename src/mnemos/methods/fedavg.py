@@ -36,7 +36,7 @@ class NoCorrection(Correction):
 class Samples(Weighting):
     """aₖ = nₖ, the number of training samples."""
 
-    def weigh(self, update: Update, layout: Layout) -> Tensor | float:  # noqa: ARG002
+    def weigh(self, update: Update, layout: Layout) -> Tensor | float:
         """The number of training samples."""
         return float(update.samples)
 
@@ -45,7 +45,7 @@ class Samples(Weighting):
 class Uniform(Weighting):
     """aₖ = 1."""
 
-    def weigh(self, update: Update, layout: Layout) -> Tensor | float:  # noqa: ARG002
+    def weigh(self, update: Update, layout: Layout) -> Tensor | float:
         """One."""
         return 1.0
 
@@ -67,7 +67,7 @@ class Replace(ServerStep):
 class AverageBuffers(BufferPolicy):
     """Buffers are averaged like the model."""
 
-    def next(self, server: Tensor, mean: Tensor) -> Tensor:  # noqa: ARG002
+    def next(self, server: Tensor, mean: Tensor) -> Tensor:
         """The cohort's mean."""
         return mean
 
@@ -76,7 +76,7 @@ class AverageBuffers(BufferPolicy):
 class KeepServerBuffers(BufferPolicy):
     """The server keeps its own buffers; what clients measured is dropped."""
 
-    def next(self, server: Tensor, mean: Tensor) -> Tensor:  # noqa: ARG002
+    def next(self, server: Tensor, mean: Tensor) -> Tensor:
         """The server's present buffers."""
         return server
 

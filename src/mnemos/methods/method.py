@@ -108,19 +108,19 @@ class Fold(Protocol):
 class Correction(Part):
     """How a local gradient is changed, and the state and uploads this takes."""
 
-    def server_state(self, layout: Layout) -> State:  # noqa: ARG002
+    def server_state(self, layout: Layout) -> State:
         """What the server keeps for the correction, before the first round."""
         return {}
 
-    def client_state(self, layout: Layout) -> State:  # noqa: ARG002
+    def client_state(self, layout: Layout) -> State:
         """What a client remembers before its first round."""
         return {}
 
-    def broadcast(self, state: State) -> State:  # noqa: ARG002
+    def broadcast(self, state: State) -> State:
         """What clients receive of the server's state."""
         return {}
 
-    def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:  # noqa: ARG002
+    def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
         """The gradient a step is taken along; may change it in place."""
         return gradient
 
@@ -128,7 +128,7 @@ class Correction(Part):
         """(what is sent beside the model, what the client will remember)."""
         return {}, done.client.state
 
-    def absorb(self, state: State, change: State, share: float) -> State:  # noqa: ARG002
+    def absorb(self, state: State, change: State, share: float) -> State:
         """The server's state from the mean uploaded change; `share` is cohort size over population."""
         return state
 
@@ -144,7 +144,7 @@ class Weighting(Part):
 class ServerStep(Part):
     """How the aggregate becomes the next model."""
 
-    def server_state(self, layout: Layout) -> State:  # noqa: ARG002
+    def server_state(self, layout: Layout) -> State:
         """What the step keeps between rounds."""
         return {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -14,7 +15,10 @@ State = dict[str, Tensor]
 class Optimizer(Part):
     """A local optimiser, written for one client's vectors; engines may run many clients at once."""
 
-    def init(self, parameters: Tensor) -> State:  # noqa: ARG002
+    elementwise: ClassVar[bool] = False
+    """Whether each parameter's step depends on itself alone: then a cohort's matrix is just more of them."""
+
+    def init(self, parameters: Tensor) -> State:
         """The optimiser's state at the start of a client's round."""
         return {}
 

@@ -13,6 +13,8 @@ from mnemos.optim.optimizer import Optimizer, State, optimizers
 class Sgd(Optimizer):
     """SGD with optional (Nesterov) momentum: v ← m v + g, w ← w − η v (Nesterov: w ← w − η (g + m v))."""
 
+    elementwise = True
+
     momentum: float = Field(0.0, ge=0, lt=1)
     nesterov: bool = False
 

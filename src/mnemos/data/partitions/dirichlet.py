@@ -37,7 +37,7 @@ class Dirichlet(Partition):
     def deal(
         self,
         labels: Ints,
-        owners: Ints | None,  # noqa: ARG002
+        owners: Ints | None,
         rng: np.random.Generator,
     ) -> tuple[Ints, Ints]:
         """Draw all clients' label sequences, then hand out samples of these labels."""

@@ -15,7 +15,7 @@ class Iid(Partition):
     def deal(
         self,
         labels: Ints,
-        owners: Ints | None,  # noqa: ARG002
+        owners: Ints | None,
         rng: np.random.Generator,
     ) -> tuple[Ints, Ints]:
         """Cut a random permutation into equal runs."""

@@ -32,7 +32,7 @@ class LabelDirichlet(Partition):
     def deal(
         self,
         labels: Ints,
-        owners: Ints | None,  # noqa: ARG002
+        owners: Ints | None,
         rng: np.random.Generator,
     ) -> tuple[Ints, Ints]:
         """Cut label by label, with a bounded number of tries."""

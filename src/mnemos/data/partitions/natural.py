@@ -23,7 +23,7 @@ class Natural(Partition):
 
     def deal(
         self,
-        labels: Ints,  # noqa: ARG002
+        labels: Ints,
         owners: Ints | None,
         rng: np.random.Generator,
     ) -> tuple[Ints, Ints]:

@@ -28,7 +28,7 @@ class Quantity(Partition):
     def deal(
         self,
         labels: Ints,
-        owners: Ints | None,  # noqa: ARG002
+        owners: Ints | None,
         rng: np.random.Generator,
     ) -> tuple[Ints, Ints]:
         """Draw sizes, with a bounded number of tries."""

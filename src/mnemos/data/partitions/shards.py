@@ -25,7 +25,7 @@ class Shards(Partition):
     def deal(
         self,
         labels: Ints,
-        owners: Ints | None,  # noqa: ARG002
+        owners: Ints | None,
         rng: np.random.Generator,
     ) -> tuple[Ints, Ints]:
         """Deal a random permutation of the shards."""

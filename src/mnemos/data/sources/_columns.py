@@ -72,13 +72,8 @@ class TableSource(Source):
             if not batch.num_rows:
                 continue
             classes = classes or _class_names(batch.schema.metadata, self.label)
-            for column in self.columns:
-                values = _plain(batch.column(column), f"{place}: column '{column}'")
-                parts[column].append(
-                    _images(values, decode, place, row)
-                    if column == self.image
-                    else _scalars(values, place, column)
-                )
+            for column, array in self._arrays(batch, decode, place, row).items():
+                parts[column].append(array)
             row += batch.num_rows
         if not parts[self.image]:
             raise DataError(f"{where}: there are no rows")
@@ -86,6 +81,25 @@ class TableSource(Source):
         return Table(
             joined[self.image], joined[self.label], joined[self.owner] if self.owner else None
         ), classes
+
+    def _arrays(self, batch: Any, decode: Decoder, place: str, row: int) -> dict[str, NDArray[Any]]:
+        arrays = {}
+        try:
+            batch.validate(full=True)  # Arrow trusts the offsets in a file, and reads where they point
+            for column in self.columns:
+                values = _plain(batch.column(column), f"{place}: column '{column}'")
+                image = column == self.image
+                arrays[column] = (
+                    _images(values, decode, place, row) if image else _scalars(values, place, column)
+                )
+        except (pyarrow().ArrowException, UnicodeDecodeError) as error:
+            raise DataError(f"{place} is damaged ({first_line(error)})") from None
+        return arrays
+
+
+def first_line(error: Exception) -> str:
+    """An error's reason, without what Arrow and others add below it."""
+    return str(error).partition("\n")[0].rstrip(". ")
 
 
 def pyarrow() -> Any:

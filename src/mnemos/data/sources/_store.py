@@ -29,10 +29,10 @@ _DAMAGED = (
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an npz file by name; their checksums are verified on the way."""
     try:
-        content = np.load(path, allow_pickle=False)
-        if not isinstance(content, np.lib.npyio.NpzFile):
-            raise DataError(f"{path} holds a single array, and an npz file with named arrays is expected")
-        with content:
+        with path.open("rb") as file:  # numpy leaves a file that it opened itself open if it is damaged
+            content = np.load(file, allow_pickle=False)
+            if not isinstance(content, np.lib.npyio.NpzFile):
+                raise DataError(f"{path} holds a single array, and an npz file with named arrays is expected")
             return {name: _entry(content, name, path) for name in content.files}
     except FileNotFoundError:
         raise DataError(f"{path} doesn't exist, and an npz file is expected") from None

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from mnemos.data.dataset import Dataset, sources
 from mnemos.data.download import OFFLINE, offline
 from mnemos.data.folder import locate
-from mnemos.data.sources._columns import Batches, TableSource, pyarrow
+from mnemos.data.sources._columns import Batches, TableSource, first_line, pyarrow
 from mnemos.errors import ConfigError, DataError, allowed
 
 _ROWS = 1024
@@ -79,12 +79,9 @@ class HuggingFace(TableSource):
                 with pa.memory_map(str(file)) as content, pa.ipc.open_stream(content) as stream:
                     self.check_columns(stream.schema.names, str(file))
                     for batch in stream:
-                        chosen = batch.select(self.columns)
-                        chosen.validate(full=True)
-                        yield str(file), chosen
-            except (pa.ArrowException, OSError) as error:
-                reason = str(error).partition("\n")[0].rstrip(". ")
-                raise DataError(f"{file} can't be read as an Arrow stream ({reason})") from None
+                        yield str(file), batch.select(self.columns)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise DataError(f"{file} can't be read as an Arrow stream ({first_line(error)})") from None
 
     def _from_hub(self, repo: str) -> Dataset:
         if offline():
@@ -103,8 +100,9 @@ class HuggingFace(TableSource):
             try:
                 part = datasets.load_dataset(repo, self.subset, split=split, revision=self.revision)
             except (OSError, ValueError, RuntimeError) as error:
-                reason = str(error).partition("\n")[0].rstrip(". ")
-                raise DataError(f"the data set '{repo}' can't be loaded from the hub ({reason})") from None
+                raise DataError(
+                    f"the data set '{repo}' can't be loaded from the hub ({first_line(error)})"
+                ) from None
             self.check_columns(part.column_names, f"'{repo}'")
             rows = part.select_columns(self.columns).with_format("arrow").iter(_ROWS)
             parts.append((f"'{repo}', split {split}", table) for table in rows)

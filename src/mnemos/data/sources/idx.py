@@ -24,6 +24,7 @@ from mnemos.data.sources._arrays import finish
 from mnemos.errors import DataError
 
 _IMAGES, _LABELS = 2051, 2049
+_CHUNK = 1 << 20
 _MAGIC = {_IMAGES: ("images", 3), _LABELS: ("labels", 1)}
 
 
@@ -109,7 +110,7 @@ def read_idx(file: Path, magic: int) -> NDArray[np.uint8]:
                     f"{file} begins with the magic number {found}, and {magic} ({what}) is expected"
                 )
             size = math.prod(shape)
-            content = stream.read(size + 1)  # one more, to notice what doesn't belong
+            content = _read(stream, size + 1)  # one more, to notice what doesn't belong
     except (EOFError, zlib.error) as error:
         raise DataError(f"{file} is a damaged gzip file ({error})") from None
     except OSError as error:
@@ -117,7 +118,15 @@ def read_idx(file: Path, magic: int) -> NDArray[np.uint8]:
     if len(content) != size:
         amount = "more" if len(content) > size else f"only {len(content)}"
         raise DataError(f"{file} announces {' × '.join(map(str, shape))} bytes of {what} and has {amount}")
-    return np.frombuffer(bytearray(content), dtype=np.uint8).reshape(shape)
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
+
+
+def _read(stream: BinaryIO, limit: int) -> bytearray:
+    """Up to `limit` bytes, in pieces: a damaged header may announce more than the memory holds."""
+    content = bytearray()
+    while chunk := stream.read(min(_CHUNK, limit - len(content))):
+        content += chunk
+    return content
 
 
 def _open(file: Path) -> BinaryIO:

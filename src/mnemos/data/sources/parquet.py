@@ -10,7 +10,7 @@ from pydantic import Field
 
 from mnemos.data.dataset import Dataset, sources
 from mnemos.data.folder import locate
-from mnemos.data.sources._columns import Batches, TableSource, pyarrow
+from mnemos.data.sources._columns import Batches, TableSource, first_line, pyarrow
 from mnemos.errors import DataError
 
 _ROWS = 1024
@@ -35,13 +35,12 @@ class Parquet(TableSource):
     def _batches(self, file: Path) -> Iterator[tuple[str, Any]]:
         pa = pyarrow()
         try:
-            with pa.parquet.ParquetFile(file) as content:
+            with pa.parquet.ParquetFile(file, page_checksum_verification=True) as content:
                 self.check_columns(content.schema_arrow.names, str(file))
                 for batch in content.iter_batches(_ROWS, columns=self.columns):
                     yield str(file), batch
-        except (pa.ArrowException, OSError) as error:
-            reason = str(error).partition("\n")[0].rstrip(". ")
-            raise DataError(f"{file} can't be read as Parquet ({reason})") from None
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(f"{file} can't be read as Parquet ({first_line(error)})") from None
 
 
 def _parts(path: Path) -> tuple[list[Path], list[Path]]:
