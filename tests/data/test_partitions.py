@@ -239,6 +239,13 @@ def test_topping_up_moves_no_more_than_needed() -> None:
     assert (after != holders).sum() == 5
 
 
+def test_topping_up_favours_no_label() -> None:
+    """One client holds 25 samples of each of four labels, another none: the label it gets is any of them."""
+    holders, rng = np.zeros(100, np.int64), np.random.default_rng(0)
+    moved = [int(np.flatnonzero(top_up(holders, 2, 1, rng))[0]) // 25 for _ in range(400)]
+    assert np.allclose(np.bincount(moved, minlength=4) / 400, 0.25, atol=0.09)
+
+
 # Dirichlet proportions
 
 
@@ -438,6 +445,11 @@ def test_labels_by_hand() -> None:
         [3, 0], [0, 2], [3, 0], [0, 2],
     ]  # fmt: skip
     assert histogram(split("labels", labels, clients=2, per_client=2), labels).tolist() == [[3, 2], [3, 2]]
+
+
+def test_labels_that_cannot_be_split_equally_even_out() -> None:
+    labels = [0] * 3 + [1] * 3
+    assert histogram(split("labels", labels, clients=2, per_client=2), labels).tolist() == [[2, 1], [1, 2]]
 
 
 def test_labels_that_nobody_holds_are_left_out() -> None:
