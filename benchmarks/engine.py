@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from mnemos.client import fresh_model
 from mnemos.data.dataset import Dataset, Source, Split

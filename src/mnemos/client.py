@@ -17,6 +17,7 @@ from mnemos.message import Plan, Task, update_to_bytes
 from mnemos.methods.method import Client, Finished, Update
 from mnemos.models.dropout import set_generator
 from mnemos.models.features import features_and_logits
+from mnemos.models.memory import channels_last_is_safe
 from mnemos.models.model import build_model
 from mnemos.vector import Bound, Layout
 
@@ -52,13 +53,12 @@ def ration(task: Task, batch_norm: bool) -> Ration:
 def view(task: Task, labels: Tensor, classes: int) -> Client:
     """What the method sees of a client."""
     counts = torch.bincount(labels[task.samples], minlength=classes)
-    return Client(task.model, task.received, task.state, counts / counts.sum())
+    return Client(task.model, task.received, task.state, counts.float())
 
 
 def finish(task: Task, client: Client, end: Tensor, buffers: Tensor, steps: int, loss: float) -> Update:
     """The update of a client that has trained."""
-    done = Finished(client, end, steps, task.plan.local.lr)
-    change, state = task.plan.method.correction.upload(done)
+    change, state = task.plan.method.upload(Finished(client, end, steps, task.plan.local))
     return Update(
         task.client, task.round, len(task.samples), steps, loss, end - task.model, buffers, change, state
     )
@@ -83,12 +83,12 @@ class Trainer:
     """A model replica that runs clients' rounds one after the other; one a thread."""
 
     def __init__(self, plan: Plan, dataset: Dataset) -> None:
-        self.plan = plan
         self.bound = Bound(fresh_model(plan, dataset))
         self.module = self.bound.module.train()
         self.dataset = dataset
         self.batch_norm = has_batch_norm(self.module)
-        self.loader = Loader(dataset, plan.local.augment, plan.arithmetic.channels_last)
+        channels_last = plan.arithmetic.channels_last and channels_last_is_safe(self.module)
+        self.loader = Loader(dataset, plan.local.augment, channels_last)
         forward = torch.compile(self.module) if plan.arithmetic.compile else self.module
         self.net = _Module(self.module, forward)  # type: ignore[arg-type]
 
@@ -99,7 +99,7 @@ class Trainer:
 
     def __call__(self, task: Task) -> Update:
         """Train one client for one round."""
-        plan, bound = self.plan, self.bound
+        plan, bound = task.plan, self.bound
         method, local, optimizer = plan.method, plan.local, plan.local.optimizer
         bound.load(task.model, task.buffers)
         key = (plan.seed, task.round, task.client)
@@ -114,7 +114,7 @@ class Trainer:
             loss = method.batch_loss(self.net, x, labels, client).mean()
             loss.backward()  # type: ignore[no-untyped-call]
             with torch.no_grad():
-                gradient = method.correction.correct(bound.gradients, bound.parameters, client)
+                gradient = method.correct(bound.gradients, bound.parameters, client)
                 optimizer.step(bound.parameters, gradient, state, local.lr, local.weight_decay)
                 total += loss * len(labels)
             seen += len(labels)

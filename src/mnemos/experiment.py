@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,12 +15,13 @@ from mnemos.data.dataset import Source, sources
 from mnemos.data.partition import Partition, partitions
 from mnemos.data.streams import Static, Stream, streams
 from mnemos.engines.engine import Engine, engines
-from mnemos.errors import ConfigError
 from mnemos.local import Local
-from mnemos.measures.measure import Measure, measures
+from mnemos.measures.measure import Measure
+from mnemos.measures.measure import measures as known_measures
 from mnemos.message import Plan
 from mnemos.methods.method import Method, methods
 from mnemos.models.model import Model, models
+from mnemos.overrides import merge, read_yaml
 from mnemos.registry import Options
 from mnemos.selection import Selection, Uniform, selections
 
@@ -46,7 +46,7 @@ class Experiment(Options):
     selection: Annotated[Selection, selections] = Uniform()
     rounds: int = Field(50, ge=1)
     evaluate: Evaluate = Evaluate()
-    measures: tuple[Annotated[Measure, measures], ...] = ()
+    measures: tuple[Annotated[Measure, known_measures], ...] = ()
     engine: Annotated[Engine, engines] = Field("auto", validate_default=True)
     seed: int = Field(0, ge=0, lt=2**63)
 
@@ -74,7 +74,7 @@ class Experiment(Options):
 
     def override(self, changes: Mapping[str, Any]) -> Experiment:
         """The experiment with some fields changed, by dotted names."""
-        return Experiment.parse(merge(self.model_dump(mode="json"), changes))
+        return Experiment.parse(merge(self.model_dump(mode="json"), changes, Experiment))
 
 
 def load_experiment(
@@ -85,77 +85,4 @@ def load_experiment(
     if isinstance(source, Experiment):
         return source.override(changes or {})
     base = read_yaml(Path(source)) if isinstance(source, str | Path) else dict(source or {})
-    return Experiment.parse(merge(base, changes or {}))
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A mapping from a YAML file."""
-    try:
-        value = parse_yaml(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: can't be read ({error})") from None
-    except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" in line {where.line + 1}" if where else ""
-        raise ConfigError(f"{path}: not valid YAML{line} ({getattr(error, 'problem', error)})") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path}: found {type(value).__name__}; expected a mapping of fields")
-    return value
-
-
-def parse_yaml(text: str) -> Any:
-    """YAML in which 1e-4 is a number, as everybody means it."""
-    return yaml.load(text, _Loader)
-
-
-def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
-    """`local.lr=0.05` and the like as a mapping from dotted names to values."""
-    changes: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"found '{word}'; an override is written field=value, such as local.lr=0.05")
-        try:
-            changes[name] = parse_yaml(value)
-        except yaml.YAMLError:
-            raise ConfigError(f"'{value}' is not a valid value", name) from None
-    return changes
-
-
-def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested mapping with dotted changes.
-
-    Naming another part (`partition.name=iid`) starts that part with its own defaults: options of the old
-    one would not fit.
-    """
-    result: dict[str, Any] = json.loads(json.dumps(dict(base), default=str))
-    for name, value in sorted(changes.items(), key=lambda item: not item[0].endswith(".name")):
-        *path, leaf = name.split(".")
-        node = result
-        for step in path:
-            inner = node.get(step)
-            node[step] = (
-                {"name": inner}
-                if isinstance(inner, str)
-                else dict(inner or {})
-                if inner is None or isinstance(inner, dict)
-                else inner
-            )
-            node = node[step]
-            if not isinstance(node, dict):
-                raise ConfigError(f"'{step}' has no fields of its own", name)
-        if leaf == "name" and node.get("name") != value:
-            node.clear()
-        node[leaf] = value
-    return result
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML with numbers such as 1e-4."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+    return Experiment.parse(merge(base, changes or {}, Experiment))

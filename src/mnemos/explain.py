@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -12,13 +13,28 @@ from mnemos.errors import ConfigError, allowed, did_you_mean
 
 _BOUNDS = (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤"))
 
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "tuple": "a list",
+    "list": "a list",
+    "dict": "a mapping",
+    "finite": "a finite number",
+}
+"""What a field takes, by the first word of pydantic's error type."""
+
 
 def explain(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     """The first problem of a validation error as a `ConfigError`."""
     # Unknown fields first: a misspelt name also shows up as a missing one.
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     problem = problems[0]
-    path = ".".join(str(step) for step in problem["loc"])
+    steps = [str(step) for step in problem["loc"]]
+    if problem["type"] == "part" and problem["ctx"]["path"]:
+        steps.append(problem["ctx"]["path"])
+    path = ".".join(steps)
     return ConfigError(_sentence(problem, model), path)
 
 
@@ -33,11 +49,20 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
         return "it has no default and must be given"
     if kind == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
-    bounds = _bounds(field) if field else ""
-    if bounds and kind in {
-        "greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number",
-    }:  # fmt: skip
+    if kind == "part":
+        return str(problem["ctx"]["sentence"])
+    if kind == "model_type":
+        return f"found {found!r}; expected a mapping of fields; {allowed(owner.model_fields)}"
+    if kind == "literal_error":
+        return f"found {found!r}; allowed: {problem['ctx']['expected']}"
+    if kind == "too_short":
+        return f"found {found!r}; expected at least {problem['ctx']['min_length']}"
+    bounds = _bounds(field.metadata if field else [SimpleNamespace(**problem.get("ctx", {}))])
+    if bounds and kind in {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}:
         return f"found {found!r}; allowed: {bounds}"
+    word, _, how = kind.partition("_")
+    if word in _EXPECTED and how in {"type", "parsing", "from_float", "number"}:
+        return f"found {found!r}; expected {_EXPECTED[word]}" + (f" {bounds}" if bounds else "")
     reason = problem["msg"][0].lower() + problem["msg"][1:]
     return f"found {found!r}; {reason}"
 
@@ -53,12 +78,16 @@ def _locate(loc: tuple[int | str, ...], model: type[BaseModel]) -> tuple[type[Ba
     return owner, field
 
 
-def _bounds(field: FieldInfo) -> str:
+def _bounds(constraints: list[Any]) -> str:
     """`> 0 and ≤ 1` from a field's constraints."""
     parts = [
-        f"{sign} {getattr(constraint, name)}"
+        f"{sign} {_short(getattr(constraint, name))}"
         for name, sign in _BOUNDS
-        for constraint in field.metadata
+        for constraint in constraints
         if getattr(constraint, name, None) is not None
     ]
     return " and ".join(parts)
+
+
+def _short(bound: Any) -> str:
+    return f"{bound:g}" if isinstance(bound, float) else str(bound)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from mnemos.measures.evaluate import Evaluator
 from mnemos.measures.measure import Moment, Record, Scores
 from mnemos.message import Plan, Task
 from mnemos.methods.method import Server, State, Update
+from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import draws_globally
 from mnemos.vector import Layout
 
@@ -87,12 +88,11 @@ class Federation:
         if not samples:
             raise DivergedError(f"round {number}: no update of the {self.cohort_size} clients could be used")
         aggregate = fold.result()
-        self.server = self.method.server_step(
-            self.server, aggregate, aggregate.clients / self.assignment.clients
-        )
+        share = aggregate.clients / self.assignment.clients
+        self.server = self.method.server_step(self.server, replace(aggregate, share=share))
         self.states.update(states)
         self.round = number
-        if not bool(torch.isfinite(self.server.model).all()):
+        if not all(bool(torch.isfinite(part).all()) for part in (self.server.model, self.server.buffers)):
             raise DivergedError(
                 f"round {number}: the model is not finite any more; a smaller local.lr may help"
             )
@@ -184,15 +184,35 @@ def deal(experiment: Experiment, dataset: Dataset) -> Assignment:
 def _model(plan: Plan, dataset: Dataset) -> nn.Module:
     try:
         module = fresh_model(plan, dataset)
+        _check_model(module, dataset.shape)
     except ConfigError as error:
         raise error.under("model") from None
-    if draws_globally(module, dataset.shape):
+    return module
+
+
+def _check_model(module: nn.Module, shape: tuple[int, ...]) -> None:
+    """Refuse a model that can't be trained, or not repeatably."""
+    layout = Layout.of(module)
+    if layout.size == 0:
+        raise ConfigError("it has no parameters to train")
+    try:
+        draws = draws_globally(module, shape)
+        changed = changed_buffers(module.train(), shape)
+    except Exception as error:
+        raise ConfigError(
+            f"its forward pass fails in training mode ({type(error).__name__}: {error})"
+        ) from error
+    if draws:
         raise ConfigError(
             "its forward pass draws from the global random generator, so no result could be repeated; "
-            "use nn.Dropout layers instead of functional dropout",
-            "model",
+            "use nn.Dropout layers instead of functional dropout"
         )
-    return module
+    outside = set(changed) - {slot.name for slot in layout.buffers}
+    if outside:
+        raise ConfigError(
+            f"training changes its buffer '{min(outside)}', which clients would share; "
+            "register it as a persistent floating-point buffer"
+        )
 
 
 def _participants(experiment: Experiment, assignment: Assignment) -> tuple[int, Ints | int]:

@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
-def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Replace a file in one step; with `sync` it also survives a loss of power."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+@contextmanager
+def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
+    """A new file to write that takes the path's place when all went well, and leaves no trace otherwise.
+
+    With `sync` the new file also survives a loss of power.
+    """
+    # Not tempfile: its files are private to the user, and data and runs are often shared.
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
+        with unfinished.open("xb") as file:
+            yield file
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        unfinished.replace(path)
+        if sync:
+            _sync_folder(path.parent)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """Replace a file in one step."""
+    with replacing(path, sync=sync) as file:
+        file.write(data)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a killed process left behind."""
+    for path in folder.glob(".*.part"):
+        path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

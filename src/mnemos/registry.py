@@ -9,14 +9,14 @@ first looked up. A part outside Mnemos is named by import path, `package.module:
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
-from pydantic_core import CoreSchema, core_schema
-from pydantic_core.core_schema import ValidationInfo
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from mnemos.errors import ConfigError, allowed, did_you_mean
 from mnemos.explain import explain
@@ -113,17 +113,21 @@ class Registry(Generic[P]):
         options = dict(value)
         name = options.pop("name", None)
         if not isinstance(name, str):
-            raise ConfigError(f"'name' is missing; {allowed(self.names())}")
+            problem = "'name' is missing" if name is None else f"found the name {name!r}"
+            raise ConfigError(f"{problem}; {allowed(self.names())}")
         return self[name].parse(options)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def validate(value: object, info: ValidationInfo) -> P:
+        def validate(value: object) -> P:
             try:
                 return self.parse(value)
             except ConfigError as error:
-                raise (error.under(info.field_name) if info.field_name else error) from None
+                # An error of pydantic's own, so that `explain` knows all steps to the field.
+                raise PydanticCustomError(
+                    "part", "{sentence}", {"sentence": error.message, "path": error.path}
+                ) from None
 
-        return core_schema.with_info_plain_validator_function(
+        return core_schema.no_info_plain_validator_function(
             validate,
             serialization=core_schema.plain_serializer_function_ser_schema(lambda part: part.dump()),
         )
@@ -139,6 +143,8 @@ class Registry(Generic[P]):
         part = import_path(path, self.kind)
         if not (isinstance(part, type) and issubclass(part, self.base)):
             raise ConfigError(f"'{path}' is not a {self.base.__name__}")
+        if inspect.isabstract(part):
+            raise ConfigError(f"'{path}' is abstract; name a class that fills it in")
         part.name = path
         return part
 
@@ -150,6 +156,11 @@ def import_path(path: str, kind: str) -> Any:
         module: types.ModuleType = importlib.import_module(module_name)
     except ImportError as error:
         raise ConfigError(f"the {kind} '{path}' can't be imported ({error})") from None
+    except Exception as error:  # whatever the user's module does while it is imported
+        reason = (str(error) or "no reason given").splitlines()[0]
+        raise ConfigError(
+            f"the {kind} '{path}' can't be imported ({type(error).__name__}: {reason})"
+        ) from error
     try:
         return getattr(module, attribute)
     except AttributeError:

@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from mnemos.errors import ConfigError, DataError
+from mnemos.files import write_atomically
 
 
 class Kind(StrEnum):
@@ -68,16 +69,21 @@ class Layout:
 
     @classmethod
     def of(cls, module: nn.Module) -> Layout:
-        """The layout of a module, in the order of `named_parameters` and `named_buffers`."""
+        """The layout of a module, in the order of `named_parameters` and `named_buffers`.
+
+        It has what training changes: parameters that want a gradient, and statistics (floating buffers and
+        batch-norm's counters). Everything else is the same for all clients and stays in the module.
+        """
         kinds = _kinds(module)
-        named = list(module.named_parameters())
+        named = [(name, tensor) for name, tensor in module.named_parameters() if tensor.requires_grad]
         for name, tensor in named:
             if tensor.dtype != torch.float32:
                 raise ConfigError(f"parameter '{name}' is {tensor.dtype}; parameters must be float32")
         persistent = set(module.state_dict(keep_vars=True))
+        buffers = [(name, tensor) for name, tensor in module.named_buffers() if name in persistent]
         return cls(
             parameters=_slots(named, kinds),
-            buffers=_slots([(name, b) for name, b in module.named_buffers() if name in persistent], {}),
+            buffers=_slots([(name, b) for name, b in buffers if _is_statistic(name, b)], {}),
         )
 
     @cached_property
@@ -135,7 +141,7 @@ class Bound:
             parameter.grad = gradients[name]
         for name, view in self.layout.buffer_views(self.buffers).items():
             owner, _, leaf = name.rpartition(".")
-            # Integer counters become floats (exact below 2²⁴); `state_dict` gives them their type back.
+            # Counters become floats (exact below 2²⁴); `state_dict` gives them their type back.
             # `.data`, because views share one version counter: a batch-norm that updates its statistics
             # would make autograd think that those of all others had changed under its hands.
             module.get_submodule(owner)._buffers[leaf] = view.data
@@ -146,9 +152,11 @@ class Bound:
         self.buffers.copy_(buffers)
 
 
-def save_model(path: Path, layout: Layout, parameters: Tensor, buffers: Tensor) -> None:
-    """Write a model as safetensors, one entry a tensor, readable by any tool."""
-    save_file(layout.state_dict(parameters, buffers), path)
+def save_model(path: Path, module: nn.Module, parameters: Tensor, buffers: Tensor) -> None:
+    """Write a module with these vectors as safetensors, one entry a tensor, readable by any tool."""
+    layout = Layout.of(module)
+    constants = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+    write_atomically(path, save({**constants, **layout.state_dict(parameters, buffers)}))
 
 
 def load_model(path: Path, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -164,6 +172,11 @@ def load_model(path: Path, layout: Layout) -> tuple[Tensor, Tensor]:
         if tuple(found.shape) != slot.shape:
             raise DataError(f"{path}: tensor '{slot.name}' is {tuple(found.shape)}, expected {slot.shape}")
     return layout.gather(state)
+
+
+def _is_statistic(name: str, buffer: Tensor) -> bool:
+    # Other integers (indices, masks) are constants, and their users want them as integers.
+    return buffer.is_floating_point() or name.endswith("num_batches_tracked")
 
 
 def _slots(named: Iterable[tuple[str, Tensor]], kinds: Mapping[str, Kind]) -> tuple[Slot, ...]:

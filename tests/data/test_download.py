@@ -19,10 +19,11 @@ import pytest
 
 from mnemos.data import download
 from mnemos.data.download import Remote, fetch, obtain, offline
-from mnemos.data.folder import cache_folder, data_folder, locate, missing, replacing, stamp
+from mnemos.data.folder import cache_folder, data_folder, locate, missing, stamp
 from mnemos.data.sources.cifar import Cifar10
 from mnemos.data.sources.idx import Mnist
 from mnemos.errors import DataError
+from mnemos.files import replacing
 
 CONTENT = bytes(range(256)) * 3000
 MD5 = hashlib.md5(CONTENT).hexdigest()

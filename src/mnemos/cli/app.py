@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
+from typing import NoReturn
 
+import click
 import typer
 
 from mnemos.cli import compare, partition, resume, run, runs
@@ -44,15 +47,35 @@ def _root(
 
 def main() -> None:
     """Run a command and end with an exit code that means something."""
+    # As with `python script.py`, a user's own modules are found where the command is called.
+    sys.path.insert(0, str(Path.cwd()))
     try:
-        app()
+        # Not standalone: that would draw a box around a wrong option, and end without a word on Ctrl-C.
+        code = app(prog_name="mnemos", standalone_mode=False) or 0
     except MnemosError as error:
         _end(str(error), error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except click.ClickException as error:
+        _end(_usage(error), error.exit_code)
     except KeyboardInterrupt:
+        code = 130
+    if code == 130:
         _end("interrupted; what was finished is saved ('mnemos resume' goes on)", 130)
+    raise SystemExit(code)
 
 
-def _end(sentence: str, code: int) -> None:
+def _usage(error: click.ClickException) -> str:
+    """What is wrong with the words of a command, and where to look them up."""
+    sentence = error.format_message().rstrip(".")
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "mnemos"
+    return f"{sentence[:1].lower()}{sentence[1:]}; see '{command} --help'"
+
+
+def _end(sentence: str, code: int) -> NoReturn:
+    sentence = " ".join(sentence.splitlines())
     typer.echo(f"error: {sentence}" if code != 130 else sentence, err=True)
     if "--json" in sys.argv:
         status = {4: "diverged", 130: "interrupted"}.get(code, "error")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mnemos.cli.options import Json, Out, Quiet, split_words
+from mnemos.cli.options import Json, Out, Quiet, check_figure, split_words
 from mnemos.cli.output import console, percent, print_json, run_facts, watch
 from mnemos.errors import ConfigError
 from mnemos.report.curves import draw_curves
@@ -31,6 +31,8 @@ def compare(
     recipe, changes = split_words(words)
     if recipe is None:
         raise ConfigError(f"found '{words[0]}'; the first word must be a recipe")
+    if figure is not None:
+        check_figure(figure)
     comparison = Comparison.read(recipe, changes, _seeds(seeds))
     compared = carry_out(comparison, out, lambda name, seed: watch(quiet, f"{name}, seed {seed}"))
     drawn = None

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment, load_experiment, parse_overrides
+from mnemos.errors import ConfigError, allowed
+from mnemos.experiment import Experiment, load_experiment
+from mnemos.overrides import parse_overrides
 
 Words = Annotated[
     list[str] | None,
@@ -19,6 +20,8 @@ Words = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for run directories.")]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+_FIGURES = (".pdf", ".png", ".svg")
 
 
 def split_words(words: list[str] | None) -> tuple[Path | None, dict[str, Any]]:
@@ -43,6 +46,17 @@ def data_changes(data: str) -> dict[str, Any]:
             raise ConfigError(f"'{data}' is neither a data source nor a folder of images", "data")
         return {"data": {"name": "folder", "path": data}}
     return {"data.name": data}
+
+
+def check_figure(path: Path) -> None:
+    """Refuse a figure that can't be written before anything is computed for it."""
+    if path.suffix.lower() not in _FIGURES:
+        raise ConfigError(f"found '{path}'; {allowed(_FIGURES)}", "figure")
+    if path.is_dir():
+        raise ConfigError(f"found '{path}', which is a folder; expected a file", "figure")
+    nearest = next((parent for parent in path.parents if parent.exists()), path.parent)
+    if not nearest.is_dir():
+        raise ConfigError(f"found '{path}'; {nearest} is not a folder", "figure")
 
 
 def experiment_from(words: list[str] | None, shortcuts: dict[str, Any]) -> Experiment:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -11,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mnemos.engines.engine import Runner
+from mnemos.errors import DivergedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Outcome
 from mnemos.runs.execute import Observer, Silent
@@ -41,6 +44,7 @@ class Lines(Silent):
     """A line at each evaluation, on standard error."""
 
     def __init__(self, label: str = "") -> None:
+        super().__init__()
         self._prefix = f"{label}: " if label else ""
         self._rounds = 0
         self._begin = 0.0
@@ -48,6 +52,7 @@ class Lines(Silent):
 
     def started(self, run: Run, experiment: Experiment, round: int) -> None:
         """Say where the run is."""
+        super().started(run, experiment, round)
         self._rounds, self._first, self._begin = experiment.rounds, round, time.monotonic()
         self.say(f"{self._prefix}{run.path} (from round {round + 1} of {experiment.rounds})")
 
@@ -87,6 +92,7 @@ class Bar(Lines):
 
     def started(self, run: Run, experiment: Experiment, round: int) -> None:
         """Show the bar."""
+        Silent.started(self, run, experiment, round)
         self._progress.start()
         self._task = self._progress.add_task(
             self._label or run.path.name, total=experiment.rounds, completed=round, note=""
@@ -133,6 +139,22 @@ def run_facts(run: Run) -> dict[str, Any]:
         "rounds": status.rounds,
         "accuracy": status.accuracy,
     }
+
+
+@contextmanager
+def ending(observer: Observer, as_json: bool) -> Iterator[None]:
+    """End a command whose run was interrupted or diverged: it is saved, and a script learns where."""
+    try:
+        yield
+    except (DivergedError, KeyboardInterrupt) as error:
+        run, code = observer.run, error.exit_code if isinstance(error, DivergedError) else 130
+        if run is None:
+            raise
+        sentence = f"error: {error}" if code == 4 else f"interrupted; 'mnemos resume {run.path}' goes on"
+        typer.echo(sentence, err=True)
+        if as_json:
+            print_json({**run_facts(run), "exit_code": code})
+        raise SystemExit(code) from None
 
 
 def report_run(run: Run, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mnemos.cli.options import Json, experiment_from
+from mnemos.cli.options import Json, check_figure, experiment_from
 from mnemos.cli.output import console, print_json
 from mnemos.data.load import load
 from mnemos.federation import deal
@@ -31,6 +31,7 @@ def partition(
     as_json: Json = False,
 ) -> None:
     """Summarise a partition and draw it: a bar a client, coloured by class."""
+    check_figure(figure)
     words = list(words or [])
     data = (
         words.pop(0) if words and "=" not in words[0] and not words[0].endswith((".yaml", ".yml")) else None

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mnemos.cli.options import Json, Quiet
-from mnemos.cli.output import report_run, watch
+from mnemos.cli.output import ending, report_run, watch
 from mnemos.runs import execute
 
 
@@ -19,4 +19,6 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Continue an interrupted run, or a finished one for more rounds."""
-    report_run(execute.resume(path, rounds, watch(quiet)), as_json)
+    observer = watch(quiet)
+    with ending(observer, as_json):
+        report_run(execute.resume(path, rounds, observer), as_json)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mnemos.cli.options import Json, Out, Quiet, Words, experiment_from
-from mnemos.cli.output import report_run, watch
+from mnemos.cli.output import ending, report_run, watch
 from mnemos.runs.execute import start
 
 
@@ -46,4 +46,6 @@ def run(
             "seed": seed,
         },
     )
-    report_run(start(experiment, out, watch(quiet)), as_json)
+    observer = watch(quiet)
+    with ending(observer, as_json):
+        report_run(start(experiment, out, observer), as_json)

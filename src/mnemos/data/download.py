@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.progress import TransferSpeedColumn as SpeedColumn
 
-from mnemos.data.folder import replacing
 from mnemos.errors import DataError
+from mnemos.files import replacing
 from mnemos.version import __version__
 
 OFFLINE = "MNEMOS_OFFLINE"

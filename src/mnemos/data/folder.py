@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
 
 import platformdirs
 
@@ -57,16 +54,3 @@ def stamp(path: Path) -> Stamp:
             status = file.stat()
             found.append((file.relative_to(path).as_posix(), status.st_size, status.st_mtime_ns))
     return tuple(found)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file to write that takes the path's place when all went well, and leaves no trace otherwise."""
-    # Not tempfile: its files are private to the user, and a data folder is often shared.
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with unfinished.open("xb") as file:
-            yield file
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -27,6 +27,7 @@ from mnemos.errors import ConfigError, MnemosError
 from mnemos.files import write_atomically
 from mnemos.message import Plan, Task
 from mnemos.methods.method import Update
+from mnemos.version import __version__
 
 _LONG = 600.0
 """Seconds of training from which on compiling, which takes a minute or two, is worth a trial."""
@@ -65,14 +66,17 @@ class AutoRunner(Runner):
             self._chosen.close()
 
     def _choose(self, cohort: list[Task]) -> None:
-        key = self._key()
-        engine, why = _remembered(key), "remembered from an earlier run"
-        if engine is None:
+        key = self._key(cohort)
+        try:
+            self._take(_remembered(key), "remembered from an earlier run")
+        except MnemosError:  # nothing remembered, or nothing that fits any more
             engine, why = self._measure(cohort)
             _remember(key, engine)
-        self.engine, self.why = engine, why
+            self._take(engine, why)
+
+    def _take(self, engine: Engine, why: str) -> None:
         self._chosen = engine.open(self.plan, self._dataset, self._work)
-        self.plan = self._chosen.plan
+        self.engine, self.why, self.plan = engine, why, self._chosen.plan
 
     def _measure(self, cohort: list[Task]) -> tuple[Engine, str]:
         """The fastest candidate, and the figures that say so."""
@@ -114,13 +118,16 @@ class AutoRunner(Runner):
             if isinstance(error, ConfigError):
                 return  # this engine says that it isn't for this model
 
-    def _key(self) -> str:
-        """Everything a choice depends on."""
+    def _key(self, cohort: list[Task]) -> str:
+        """Everything a choice depends on; sizes to the next power of two."""
         plan = self.plan.model_dump(mode="json")
         del plan["seed"]
         machine = [platform.node(), platform.processor(), os.cpu_count(), torch.__version__]
-        work = [self._work.cohort, self._work.rounds, self.engine.exact, self._dataset.shape]
-        return hashlib.sha256(json.dumps([plan, machine, work]).encode()).hexdigest()[:16]
+        samples = max(len(task.samples) for task in cohort).bit_length()
+        work = [self._work.cohort, self._work.rounds.bit_length(), samples, self.engine.exact]
+        return hashlib.sha256(
+            json.dumps([__version__, plan, machine, work, self._dataset.shape]).encode()
+        ).hexdigest()[:16]
 
 
 def _time(runner: Runner, cohort: list[Task]) -> float:
@@ -161,11 +168,11 @@ def _memory() -> Path:
     return Path(folder) / "engines.json"
 
 
-def _remembered(key: str) -> Engine | None:
+def _remembered(key: str) -> Engine:
     try:
         return engines.parse(json.loads(_memory().read_text())[key])
-    except (OSError, ValueError, KeyError, TypeError, MnemosError):
-        return None  # nothing remembered, or nothing that can be read: it will be measured again
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"no engine is remembered ({error!r})") from None
 
 
 def _remember(key: str, engine: Engine) -> None:

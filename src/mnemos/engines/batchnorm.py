@@ -56,22 +56,30 @@ class MaskedBatchNorm(nn.Module):
     def _blend(self, mean: Tensor, variance: Tensor, count: Tensor) -> dict[str, Tensor]:
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return {}
-        batches = self.num_batches_tracked + 1
+        # A layer that is used twice in one pass goes on from its own first update.
+        before = self.updated or {
+            "running_mean": self.running_mean,
+            "running_var": self.running_var,
+            "num_batches_tracked": self.num_batches_tracked,
+        }
+        batches = before["num_batches_tracked"] + 1
         share = 1 / batches if self.momentum is None else self.momentum
         unbiased = variance * (count / (count - 1))
         return {
-            "running_mean": (1 - share) * self.running_mean + share * mean,
-            "running_var": (1 - share) * self.running_var + share * unbiased,
+            "running_mean": (1 - share) * before["running_mean"] + share * mean,
+            "running_var": (1 - share) * before["running_var"] + share * unbiased,
             "num_batches_tracked": batches,
         }
 
 
 def mask_batch_norm(module: nn.Module) -> dict[str, MaskedBatchNorm]:
-    """Replace every batch-norm inside a module, and give the replacements by name."""
+    """Replace every batch-norm that is in training mode, and give the replacements by name."""
+    replaced: dict[nn.Module, MaskedBatchNorm] = {}
     found: dict[str, MaskedBatchNorm] = {}
-    for name, part in list(module.named_modules()):
-        if isinstance(part, _BatchNorm):
+    for name, part in list(module.named_modules(remove_duplicate=False)):
+        if isinstance(part, _BatchNorm) and part.training:
             owner, _, leaf = name.rpartition(".")
-            found[name] = MaskedBatchNorm(part)
-            setattr(module.get_submodule(owner), leaf, found[name])
+            if part not in replaced:
+                replaced[part] = found[name] = MaskedBatchNorm(part)
+            setattr(module.get_submodule(owner), leaf, replaced[part])
     return found

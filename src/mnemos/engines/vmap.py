@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
@@ -23,7 +23,8 @@ from mnemos.engines.batchnorm import mask_batch_norm
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
 from mnemos.errors import ConfigError
 from mnemos.message import Arithmetic, Plan, Task
-from mnemos.methods.method import Client, Correction, State, Update
+from mnemos.methods.method import Client, State, Update
+from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import Dropout
 from mnemos.models.features import features_and_logits
 from mnemos.vector import Layout
@@ -37,14 +38,18 @@ class Vmap(Engine):
     intra_op: int = Field(1, ge=1, description="threads inside one tensor operation; more for larger models")
     chunk: int = Field(0, ge=0, description="clients at once; 0: as many as fit into `memory`")
 
+    @model_validator(mode="after")
+    def _not_exact(self) -> Vmap:
+        if self.exact:
+            raise ValueError("vmap changes the last bits, which 'exact: true' forbids")
+        return self
+
     def arithmetic(self) -> Arithmetic:
         """Batched products add up in another order."""
         return Arithmetic(channels_last=False, intra_op=self.intra_op, vmap=True)
 
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
         """One replica, whose parameters are replaced by rows of the cohort's matrix."""
-        if self.exact:
-            raise ConfigError("vmap changes the last bits, which 'exact: true' forbids", "engine")
         plan = plan.model_copy(update={"arithmetic": self.arithmetic()})
         return VmapRunner(self, plan, dataset)
 
@@ -90,6 +95,13 @@ class VmapRunner(Runner):
             raise ConfigError("vmap can't run a model with dropout; allowed: auto, serial, threads", "engine")
         self._layout = Layout.of(self._module)
         self._norms = mask_batch_norm(self._module)
+        changed = changed_buffers(self._module, dataset.shape)
+        if changed:
+            raise ConfigError(
+                f"vmap can't run a model that changes its buffer '{changed[0]}' in training; "
+                "allowed: auto, serial, threads",
+                "engine",
+            )
         self._dataset = dataset
         self._loader = Loader(dataset, plan.local.augment, plan.arithmetic.channels_last)
         self._chunk = engine.chunk or self._fitting(engine.memory * 1e9)
@@ -112,7 +124,7 @@ class VmapRunner(Runner):
         rations = [ration(task, bool(self._norms)) for task in tasks]
         order = sorted(range(len(tasks)), key=lambda k: -rations[k].total)
         clients = [view(task, self._dataset.train.labels, len(self._dataset.classes)) for task in tasks]
-        stacked = _stack([clients[k] for k in order])
+        stacked, dims = _stack([clients[k] for k in order])
         feeds = [
             draws(
                 rations[k],
@@ -122,14 +134,14 @@ class VmapRunner(Runner):
             )
             for k in order
         ]
-        parameters = tasks[0].model.repeat(len(tasks), 1)
-        buffers = tasks[0].buffers.repeat(len(tasks), 1)
-        state = optimizer.init(parameters)
+        parameters = torch.stack([tasks[k].model for k in order])
+        buffers = torch.stack([tasks[k].buffers for k in order])
+        state = vmap(optimizer.init)(parameters)
         losses, seen = torch.zeros(len(tasks)), torch.zeros(len(tasks))
         for step in range(rations[order[0]].total):
             active = sum(rations[k].total > step for k in order)
             x, labels, mask, sizes = self._load([next(feed) for feed in feeds[:active]])
-            rows = _Rows(active, stacked)
+            rows = _Rows(active, stacked, dims)
             gradients, loss, new = self._gradients(
                 rows, parameters[:active], buffers[:active], x, labels, mask
             )
@@ -141,14 +153,16 @@ class VmapRunner(Runner):
         updates: dict[int, Update] = {}
         for row, k in enumerate(order):
             mean = float(losses[row] / seen[row])
-            updates[k] = finish(tasks[k], clients[k], parameters[row], buffers[row], rations[k].total, mean)
+            # Copies: a client's memory must not keep the whole cohort's matrix alive.
+            end, statistics = parameters[row].clone(), buffers[row].clone()
+            updates[k] = finish(tasks[k], clients[k], end, statistics, rations[k].total, mean)
         return [updates[k] for k in range(len(tasks))]
 
     def _correct(self, rows: _Rows, gradients: Tensor, parameters: Tensor) -> Tensor:
-        correction = self.plan.method.correction
-        if type(correction).correct is Correction.correct:
+        method = self.plan.method
+        if not method.corrects:
             return gradients
-        corrected: Tensor = rows.apply(correction.correct, gradients, parameters)
+        corrected: Tensor = rows.apply(method.correct, gradients, parameters)
         return corrected
 
     def _step(self, parameters: Tensor, gradients: Tensor, state: State) -> None:
@@ -172,11 +186,11 @@ class VmapRunner(Runner):
             shape = (len(batches), width)
             return x.view(*shape, *x.shape[1:]), labels.view(shape), None, sizes
         mask = torch.arange(width) < sizes[:, None]
-        padded = x.new_zeros(*mask.shape, *x.shape[1:])
-        padded[mask] = x
-        targets = labels.new_zeros(mask.shape)
-        targets[mask] = labels
-        return padded, targets, mask.float(), sizes
+        # Short batches are filled up with their own first sample: zeros could be anything to a model, also
+        # a division by zero, and not even a weight of zero heals a NaN.
+        starts = sizes.cumsum(0) - sizes
+        source = torch.where(mask, starts[:, None] + torch.arange(width), starts[:, None])
+        return x[source], labels[source], mask.float(), sizes
 
     def _gradients(
         self, rows: _Rows, parameters: Tensor, buffers: Tensor, x: Tensor, labels: Tensor, mask: Tensor | None
@@ -236,16 +250,9 @@ class VmapRunner(Runner):
 class _Rows:
     """`vmap` over the first rows of a chunk, for functions whose last argument is a `Client`."""
 
-    def __init__(self, active: int, stacked: Client) -> None:
-        first = {name: tensor[:active] for name, tensor in stacked.state.items()}
-        self._client = stacked._replace(state=first, proportions=stacked.proportions[:active])
-        # The received model and extras are the same for all clients: shared, not copied.
-        self._dims = Client(
-            start=None,  # type: ignore[arg-type]
-            received=dict.fromkeys(stacked.received),  # type: ignore[arg-type]
-            state=dict.fromkeys(first, 0),  # type: ignore[arg-type]
-            proportions=0,  # type: ignore[arg-type]
-        )
+    def __init__(self, active: int, stacked: Client, dims: Client) -> None:
+        self._client = _first(active, stacked, dims)
+        self._dims = dims
 
     def apply(self, function: Any, *tensors: Tensor | None) -> Any:
         """The function of (tensors…, client) for every row."""
@@ -253,9 +260,41 @@ class _Rows:
         return vmap(function, in_dims=(*dims, self._dims))(*tensors, self._client)
 
 
-def _stack(clients: list[Client]) -> Client:
-    names = clients[0].state
-    return clients[0]._replace(
-        state={name: torch.stack([client.state[name] for client in clients]) for name in names},
-        proportions=torch.stack([client.proportions for client in clients]),
+def _first(active: int, stacked: Client, dims: Client) -> Client:
+    def cut(tensor: Tensor, dim: int | None) -> Tensor:
+        return tensor if dim is None else tensor[:active]
+
+    def cut_state(state: State, dims: Any) -> State:
+        return {name: cut(tensor, dims[name]) for name, tensor in state.items()}
+
+    return Client(
+        cut(stacked.start, dims.start),  # type: ignore[arg-type]
+        cut_state(stacked.received, dims.received),
+        cut_state(stacked.state, dims.state),
+        cut(stacked.counts, dims.counts),  # type: ignore[arg-type]
     )
+
+
+def _stack(clients: list[Client]) -> tuple[Client, Client]:
+    """Clients as one whose tensors have a row a client, and where the rows are.
+
+    What is the same object for all (the received model, as a rule) is shared instead of copied.
+    """
+
+    def stack(tensors: list[Tensor]) -> tuple[Tensor, int | None]:
+        shared = all(tensor is tensors[0] for tensor in tensors)
+        return (tensors[0], None) if shared else (torch.stack(tensors), 0)
+
+    def stack_states(states: list[State]) -> tuple[State, Any]:
+        pairs = {name: stack([state[name] for state in states]) for name in states[0]}
+        return {name: pair[0] for name, pair in pairs.items()}, {
+            name: pair[1] for name, pair in pairs.items()
+        }
+
+    columns: list[tuple[Any, Any]] = [
+        stack([client.start for client in clients]),
+        stack_states([client.received for client in clients]),
+        stack_states([client.state for client in clients]),
+        stack([client.counts for client in clients]),
+    ]
+    return Client(*(values for values, _ in columns)), Client(*(dims for _, dims in columns))

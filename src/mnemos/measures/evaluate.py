@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mnemos.data.augment import normalise
 from mnemos.data.dataset import Dataset, Split
 from mnemos.measures.measure import Scores
+from mnemos.models.memory import channels_last_is_safe
 from mnemos.vector import Bound
 
 _CHUNK = 512
@@ -29,7 +30,7 @@ class Evaluator:
         self._module = module.eval()
         self._mean = torch.tensor(dataset.mean)
         self._std = torch.tensor(dataset.std)
-        self._image = len(dataset.shape) == 3
+        self._channels_last = len(dataset.shape) == 3 and channels_last_is_safe(module)
         workers = os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(workers, "evaluate", torch.set_num_threads, (1,))
 
@@ -49,7 +50,7 @@ class Evaluator:
 
     @torch.no_grad()
     def _predict(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        if self._image:
+        if self._channels_last:
             samples = samples.contiguous(memory_format=torch.channels_last)
         logits = self._module(normalise(samples, self._mean, self._std))
         return logits.argmax(1), F.cross_entropy(logits, labels, reduction="none")

@@ -42,8 +42,11 @@ class WeightedMean:
 
     def result(self) -> Aggregate:
         """The aggregate of all updates so far (at least one)."""
+        delta = self._delta / self._weight
+        if isinstance(self._weight, Tensor):
+            delta = torch.where(self._weight > 0, delta, 0.0)  # nobody has a say in it: it stays as it is
         return Aggregate(
-            delta=self._delta / self._weight,
+            delta=delta,
             buffers=self._buffers / self._buffer_weight,
             change={name: total / self._clients for name, total in self._change.items()},
             clients=self._clients,

@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple, Protocol
 
 from torch import Tensor
 
+from mnemos.local import Local
 from mnemos.objectives.ce import CrossEntropy
 from mnemos.objectives.objective import Objective, objectives
 from mnemos.registry import Part, Registry
@@ -31,8 +32,8 @@ class Client(NamedTuple):
     """What the server sent beside the model."""
     state: State
     """What the client remembers from its last round."""
-    proportions: Tensor
-    """The share of each class in the client's training labels [C]; it never leaves the client."""
+    counts: Tensor
+    """How many training samples of each class the client has [C]; this never leaves the client."""
 
 
 class Finished(NamedTuple):
@@ -42,7 +43,7 @@ class Finished(NamedTuple):
     end: Tensor
     """The trained model: y [P]."""
     steps: int
-    lr: float
+    local: Local
 
 
 class Net(Protocol):
@@ -93,6 +94,8 @@ class Aggregate:
     change: State
     """Plain mean of the uploaded changes."""
     clients: int
+    share: float = 1.0
+    """The cohort's share of all clients: |S| / N."""
 
 
 class Fold(Protocol):
@@ -128,8 +131,8 @@ class Correction(Part):
         """(what is sent beside the model, what the client will remember)."""
         return {}, done.client.state
 
-    def absorb(self, state: State, change: State, share: float) -> State:
-        """The server's state from the mean uploaded change; `share` is cohort size over population."""
+    def absorb(self, state: State, aggregate: Aggregate) -> State:
+        """The server's state after a round, from what the cohort uploaded."""
         return state
 
 
@@ -195,12 +198,28 @@ class Method(Part):
 
     def batch_loss(self, net: Net, x: Tensor, labels: Tensor, client: Client) -> Tensor:
         """The losses [B] of one batch; their mean is minimised."""
-        return self.loss(net(x), labels, client.proportions)
+        return self.loss(net(x), labels, client.counts)
 
-    def server_step(self, server: Server, aggregate: Aggregate, share: float) -> Server:
+    def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
+        """The gradient a step is taken along; may change it in place."""
+        return self.correction.correct(gradient, parameters, client)
+
+    @property
+    def corrects(self) -> bool:
+        """Whether gradients are changed at all: engines needn't ask for each step if not."""
+        return (
+            type(self).correct is not Method.correct
+            or type(self.correction).correct is not Correction.correct
+        )
+
+    def upload(self, done: Finished) -> tuple[State, State]:
+        """(what is sent beside the model, what the client will remember)."""
+        return self.correction.upload(done)
+
+    def server_step(self, server: Server, aggregate: Aggregate) -> Server:
         """The server after a round."""
         model, state = self.server.step(server, aggregate)
-        state = self.correction.absorb({**server.state, **state}, aggregate.change, share)
+        state = self.correction.absorb({**server.state, **state}, aggregate)
         return Server(model, self.buffers.next(server.buffers, aggregate.buffers), state)
 
 

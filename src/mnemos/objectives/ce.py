@@ -12,6 +12,6 @@ from mnemos.objectives.objective import Objective, objectives
 class CrossEntropy(Objective):
     """Cross-entropy, −f_y + log Σ_c exp f_c, over all classes of the federation."""
 
-    def __call__(self, logits: Tensor, labels: Tensor, proportions: Tensor) -> Tensor:
-        """Losses [B]; the client's label proportions play no part."""
+    def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+        """Losses [B]; what the client holds plays no part."""
         return F.cross_entropy(logits, labels, reduction="none")

@@ -13,8 +13,8 @@ class Objective(Part):
     """A loss for each sample, a pure function of tensors."""
 
     @abstractmethod
-    def __call__(self, logits: Tensor, labels: Tensor, proportions: Tensor) -> Tensor:
-        """Losses [B] from logits [B, C], labels [B] and the client's label proportions [C]."""
+    def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+        """Losses [B] from logits [B, C], labels [B] and the client's number of samples of each class [C]."""
 
 
 objectives: Registry[Objective] = Registry("loss", Objective, "mnemos.objectives")

@@ -7,59 +7,74 @@ from pathlib import Path
 
 from mnemos.errors import DataError
 from mnemos.federation import Federation
-from mnemos.files import write_atomically
+from mnemos.files import remove_unfinished, write_atomically
 from mnemos.message import pack, unpack
 from mnemos.methods.method import Server, State
+from mnemos.runs.store import Store
 
 _SYNC_EVERY = 10.0
 """Seconds between writes that wait for the disk; a killed process loses nothing without them."""
 
 
 class Checkpoints:
-    """The newest checkpoints of a run: two, in case the newest turns out to be damaged."""
+    """The newest checkpoints of a run: two, in case one is damaged, and the last that waited for the disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._synced = 0.0
+        self._safe: Path | None = None
 
-    def save(self, federation: Federation, metrics_size: int) -> None:
-        """Write the state after the federation's last round."""
+    def save(self, federation: Federation, metrics: Store) -> None:
+        """Write the state after the federation's last round, whose records are in the store."""
         self._folder.mkdir(exist_ok=True)
         server = federation.server
         states = {f"client {client}": state for client, state in federation.states.items()}
         data = pack(
             {"model": server.model, "buffers": server.buffers},
             {"server": server.state, **states},
-            {"round": federation.round, "metrics": metrics_size},
+            {"round": federation.round, "metrics": metrics.size},
         )
+        path = self._folder / f"round-{federation.round:08d}.safetensors"
         sync = time.monotonic() - self._synced > _SYNC_EVERY
-        write_atomically(self._folder / f"round-{federation.round:08d}.safetensors", data, sync=sync)
         if sync:
-            self._synced = time.monotonic()
+            metrics.sync()
+        write_atomically(path, data, sync=sync)
+        if sync:
+            self._synced, self._safe = time.monotonic(), path
         for old in self._files()[:-2]:
-            old.unlink(missing_ok=True)
+            if old != self._safe:
+                old.unlink(missing_ok=True)
 
-    def restore(self, federation: Federation) -> int:
-        """Put a federation back to the newest readable checkpoint; gives the size of the metrics then."""
+    def restore(self, federation: Federation, metrics: Store) -> None:
+        """Put a federation and its metrics back to the newest checkpoint that both can follow."""
+        remove_unfinished(self._folder)
         problems = []
         for path in reversed(self._files()):
             try:
-                return _restore(path, federation)
+                size = _restore(path, federation, metrics.size)
             except DataError as error:
                 problems.append(str(error))
+            else:
+                metrics.rewind(size)
+                return
         if problems:
-            raise DataError("; ".join(problems))
-        return 0
+            older = f" (and {len(problems) - 1} older won't do either)" if len(problems) > 1 else ""
+            raise DataError(problems[0] + older)
+        metrics.rewind(0)
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("round-*.safetensors"))
 
 
-def _restore(path: Path, federation: Federation) -> int:
+def _restore(path: Path, federation: Federation, available: int) -> int:
+    """Take over a checkpoint; gives the size of the metrics at its time."""
     try:
         header, tensors, states = unpack(path.read_bytes())
         number, size = int(header["round"]), int(header["metrics"])
         model, buffers = tensors["model"], tensors["buffers"]
+        clients = {
+            int(name.removeprefix("client ")): state for name, state in states.items() if name != "server"
+        }
     except OSError as error:
         raise DataError(f"{path}: can't be read ({error.strerror})") from None
     except (DataError, KeyError, TypeError, ValueError):
@@ -67,8 +82,10 @@ def _restore(path: Path, federation: Federation) -> int:
     layout = federation.layout
     if model.shape != (layout.size,) or buffers.shape != (layout.buffer_size,):
         raise DataError(f"{path}: the checkpoint is of another model than the experiment's")
-    server: State = {**federation.server.state, **states.pop("server", {})}
+    if size > available:
+        raise DataError(f"{path}: metrics.jsonl is shorter than at the time of this checkpoint")
+    server: State = {**federation.server.state, **states.get("server", {})}
     federation.server = Server(model, buffers, server)
-    federation.states = {int(name.removeprefix("client ")): state for name, state in states.items()}
+    federation.states = clients
     federation.round = number
     return size

@@ -11,11 +11,12 @@ from typing import Any
 from pydantic import Field
 
 from mnemos.errors import ConfigError, DivergedError
-from mnemos.experiment import Experiment, load_experiment, merge, read_yaml
+from mnemos.experiment import Experiment, load_experiment
 from mnemos.federation import Federation
+from mnemos.overrides import merge, read_yaml
 from mnemos.registry import Options
-from mnemos.runs.execute import Observer, start
-from mnemos.runs.run import Run, find_finished
+from mnemos.runs.execute import Observer, resume, start
+from mnemos.runs.run import Run, find
 
 
 class Comparison(Options):
@@ -33,7 +34,7 @@ class Comparison(Options):
             comparison = cls.parse(given)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
-        update: dict[str, Any] = {"base": merge(comparison.base, changes)}
+        update: dict[str, Any] = {"base": merge(comparison.base, changes, Experiment)}
         return comparison.model_copy(update=update | ({"seeds": seeds} if seeds else {}))
 
     def experiments(self) -> dict[str, list[Experiment]]:
@@ -79,27 +80,14 @@ def carry_out(comparison: Comparison, folder: Path, observer: Callable[[str, int
 
 
 def _run(experiment: Experiment, folder: Path, observer: Observer) -> Run:
-    done = find_finished(experiment, folder)
-    if done is not None:
-        return done
-    watcher = _Remember(observer)
+    """The experiment's run: one that has ended already, one that is taken up again, or a new one."""
+    known = find(experiment, folder)
     try:
-        return start(experiment, folder, watcher)
+        if known is None:
+            return start(experiment, folder, observer)
+        if known.status.status in {"finished", "diverged"}:
+            return known
+        return resume(known.path, observer=observer)
     except DivergedError:
-        assert watcher.run is not None
-        return watcher.run
-
-
-class _Remember:
-    """Passes everything on to an observer, and remembers the run."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-        self.run: Run | None = None
-
-    def started(self, run: Run, experiment: Experiment, round: int) -> None:
-        self.run = run
-        self._observer.started(run, experiment, round)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._observer, name)
+        assert observer.run is not None
+        return observer.run

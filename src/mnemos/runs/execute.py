@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +17,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from mnemos.engines.engine import Runner, engines
+from mnemos.client import fresh_model
+from mnemos.engines.engine import Runner
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation, Outcome
@@ -31,6 +32,9 @@ from mnemos.version import __version__
 
 class Observer(Protocol):
     """Someone who watches a run: a progress bar, a tracker, a test."""
+
+    run: Run | None
+    """The run, once it has a directory."""
 
     def started(self, run: Run, experiment: Experiment, round: int) -> None:
         """The run is about to do the round after `round`."""
@@ -46,10 +50,14 @@ class Observer(Protocol):
 
 
 class Silent:
-    """An observer that says nothing."""
+    """An observer that says nothing, and remembers the run."""
+
+    def __init__(self) -> None:
+        self.run: Run | None = None
 
     def started(self, run: Run, experiment: Experiment, round: int) -> None:
-        """Nothing."""
+        """Remember the run."""
+        self.run = run
 
     def engine(self, runner: Runner) -> None:
         """Nothing."""
@@ -64,95 +72,85 @@ class Silent:
 def start(experiment: Experiment, folder: Path, observer: Observer | None = None) -> Run:
     """A new run, carried out to its end."""
     # Everything that can be wrong with the experiment shows before a directory is made.
-    with closing(Federation(experiment)) as federation:
+    with closing(Federation(experiment)) as federation, federation.open() as runner:
         run = create(experiment, folder)
-        with run.lock():
+        with run.lock(), closing(Store(run.file("metrics.jsonl"))) as store:
             run.write_json("environment.json", _environment())
-            _carry_out(run, federation, observer or Silent())
+            _carry_out(run, federation, runner, store, observer or Silent())
     return run
 
 
 def resume(path: Path | str, rounds: int | None = None, observer: Observer | None = None) -> Run:
     """Continue an interrupted run, or a finished one for more rounds."""
     run = Run.at(path)
-    experiment = run.experiment
     with run.lock():
-        if rounds is not None and rounds != experiment.rounds:
-            done = _rounds_done(run)
-            if rounds < done:
-                raise ConfigError(f"found {rounds}; the run has {done} rounds already", "rounds")
+        experiment = run.experiment
+        read_metrics(run.file("metrics.jsonl"))  # damage shows before anything is changed
+        if rounds is not None:
             experiment = experiment.override({"rounds": rounds})
-        with closing(Federation(experiment)) as federation:
+        # Bits must not change in the middle of a run: it goes on with the engine it has begun with.
+        engine = run.engine or experiment.engine
+        with (
+            closing(Federation(experiment.model_copy(update={"engine": engine}))) as federation,
+            federation.open() as runner,
+            closing(Store(run.file("metrics.jsonl"))) as store,
+        ):
+            _checkpoints(run).restore(federation, store)
+            if federation.round > experiment.rounds:
+                raise ConfigError(f"found {rounds}; the run has {federation.round} rounds already", "rounds")
             write_atomically(run.file("experiment.yaml"), experiment.to_yaml().encode())
-            _carry_out(run, federation, observer or Silent())
+            _carry_out(run, federation, runner, store, observer or Silent())
     return run
 
 
-def _carry_out(run: Run, federation: Federation, observer: Observer) -> None:
-    rounds = federation.experiment.rounds
-    checkpoints = Checkpoints(run.file("checkpoints"))
-    with ExitStack() as stack:
-        stack.enter_context(_stop_on_terminate())
-        store = stack.enter_context(closing(Store(run.file("metrics.jsonl"))))
-        store.rewind(checkpoints.restore(federation))
-        status = Status("running", federation.round)
+def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, observer: Observer) -> None:
+    """The rounds that are left, and how it ends."""
+    status = Status("running", federation.round)
+    run.write_json("status.json", asdict(status))
+    observer.started(run, federation.experiment, federation.round)
+    try:
+        with _stop_on_terminate():
+            _rounds(run, federation, runner, store, observer)
+        save_model(
+            run.file("model.safetensors"),
+            fresh_model(federation.experiment.plan, federation.dataset),
+            federation.server.model,
+            federation.server.buffers,
+        )
+        status = Status("finished", federation.round, _accuracy(run, federation.experiment))
+    except DivergedError as error:
+        status = Status("diverged", federation.round, message=str(error))
+        raise
+    except KeyboardInterrupt:
+        status = Status("interrupted", federation.round)
+        raise
+    except BaseException as error:
+        status = Status("failed", federation.round, message=f"{type(error).__name__}: {error}")
+        raise
+    finally:
         run.write_json("status.json", asdict(status))
-        observer.started(run, federation.experiment, federation.round)
-        try:
-            if federation.round < rounds:
-                with _open(run, federation) as runner:
-                    _rounds(run, federation, runner, store, checkpoints, observer)
-            save_model(
-                run.file("model.safetensors"),
-                federation.layout,
-                federation.server.model,
-                federation.server.buffers,
-            )
-            status = Status("finished", federation.round, _accuracy(run, federation.experiment))
-        except DivergedError as error:
-            status = Status("diverged", federation.round, message=str(error))
-            raise
-        except KeyboardInterrupt:
-            status = Status("interrupted", federation.round)
-            raise
-        except BaseException as error:
-            status = Status("failed", federation.round, message=f"{type(error).__name__}: {error}")
-            raise
-        finally:
-            run.write_json("status.json", asdict(status))
-            observer.ended(run, status)
+        observer.ended(run, status)
 
 
-def _rounds(
-    run: Run,
-    federation: Federation,
-    runner: Runner,
-    store: Store,
-    checkpoints: Checkpoints,
-    observer: Observer,
-) -> None:
-    first = federation.round + 1
+def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, observer: Observer) -> None:
+    checkpoints = _checkpoints(run)
     with run.file("timing.jsonl").open("a") as timing:
         while federation.round < federation.experiment.rounds:
             begin = time.perf_counter()
             outcome = federation.advance(runner)
-            if outcome.round == first:
+            if run.engine != runner.engine:
                 _record_engine(run, runner)
                 observer.engine(runner)
             store.append(outcome.records)
-            checkpoints.save(federation, store.size)
+            checkpoints.save(federation, store)
             seconds = time.perf_counter() - begin
             timing.write(json.dumps({"round": outcome.round, "seconds": round(seconds, 6)}) + "\n")
             timing.flush()
             observer.round(outcome)
 
 
-def _open(run: Run, federation: Federation) -> Runner:
-    """The experiment's engine, or the one an earlier part of the run has used: bits must not change."""
-    if run.file("engine.json").is_file():
-        engine = engines.parse(run.read_json("engine.json").get("engine"))
-        federation.experiment = federation.experiment.model_copy(update={"engine": engine})
-    return federation.open()
+def _checkpoints(run: Run) -> Checkpoints:
+    return Checkpoints(run.file("checkpoints"))
 
 
 def _record_engine(run: Run, runner: Runner) -> None:
@@ -170,17 +168,13 @@ def _accuracy(run: Run, experiment: Experiment) -> float | None:
     """Mean test accuracy over the last rounds that ask for it; validation's where there is no test."""
     metrics = run.metrics
     overall = metrics[metrics["client"].isna() & metrics["class"].isna() & metrics["task"].isna()]
-    last = overall[overall["round"] > experiment.rounds - max(experiment.evaluate.test_last, 1)]
     for name in ("test_accuracy", "validation_accuracy"):
-        values = last[last["name"] == name]["value"]
+        values = overall[overall["name"] == name].set_index("round")["value"]
         if len(values):
-            return float(values.mean())
+            first = experiment.rounds - max(experiment.evaluate.test_last, 1) + 1
+            last = values[values.index >= first]
+            return float(last.mean() if len(last) else values.iloc[-1])
     return None
-
-
-def _rounds_done(run: Run) -> int:
-    metrics = read_metrics(run.file("metrics.jsonl"))
-    return int(metrics["round"].max()) if len(metrics) else 0
 
 
 def _environment() -> dict[str, object]:

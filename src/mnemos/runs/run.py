@@ -22,13 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from mnemos.client import fresh_model
 from mnemos.data.load import load
+from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError, DataError
 from mnemos.experiment import Experiment, load_experiment
 from mnemos.files import write_atomically
+from mnemos.overrides import read_yaml
 from mnemos.runs.store import read_metrics
 from mnemos.vector import Layout, load_model
 
@@ -41,6 +44,9 @@ class Status:
     rounds: int = 0
     accuracy: float | None = None
     message: str = ""
+
+
+_STATUS = TypeAdapter(Status)
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,12 @@ class Run:
     @property
     def experiment(self) -> Experiment:
         """What was asked for."""
-        return load_experiment(self.file("experiment.yaml"))
+        path = self.file("experiment.yaml")
+        values = read_yaml(path)
+        try:
+            return load_experiment(values)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -74,14 +85,27 @@ class Run:
     @property
     def status(self) -> Status:
         """Where the run stands; one whose process is gone is interrupted."""
+        if not self.file("status.json").exists():
+            return Status("interrupted")  # ended before it had begun
         known = self.read_json("status.json")
         try:
-            status = Status(**known)
-        except TypeError:
+            status = _STATUS.validate_python(known)
+        except ValidationError:
             raise DataError(f"{self.file('status.json')}: it is damaged") from None
         if status.status == "running" and not self.locked:
             return Status("interrupted", status.rounds, status.accuracy, status.message)
         return status
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine the run's rounds so far have used."""
+        path = self.file("engine.json")
+        if not path.exists():
+            return None
+        try:
+            return engines.parse(self.read_json(path.name).get("engine"))
+        except ConfigError as error:
+            raise DataError(f"{path}: {error}") from None
 
     @property
     def accuracy(self) -> float | None:
@@ -161,14 +185,9 @@ def runs_in(folder: Path) -> list[Run]:
     return [Run(path.parent) for path in sorted(folder.rglob("experiment.yaml"))]
 
 
-def find_finished(experiment: Experiment, folder: Path) -> Run | None:
-    """A finished run of the very same experiment, if the folder has one."""
+def find(experiment: Experiment, folder: Path) -> Run | None:
+    """A run of the very same experiment, if the folder has one."""
     for path in sorted(folder.glob(f"*-{experiment.hash()}*")):
-        run = Run(path)
-        if (
-            run.file("status.json").is_file()
-            and run.status.status == "finished"
-            and run.experiment == experiment
-        ):
-            return run
+        if (path / "experiment.yaml").is_file() and Run(path).experiment == experiment:
+            return Run(path)
     return None

@@ -26,13 +26,16 @@ class Store:
     """An open metrics file."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         self._file: IO[bytes] = path.open("ab")
 
     @property
     def size(self) -> int:
         """Bytes written so far."""
         return self._file.tell()
+
+    def sync(self) -> None:
+        """Wait until everything written survives a loss of power."""
+        os.fsync(self._file.fileno())
 
     def append(self, records: Iterable[Record]) -> None:
         """Write records; when this returns they survive the end of the process."""
@@ -41,8 +44,6 @@ class Store:
 
     def rewind(self, size: int) -> None:
         """Drop everything after the first `size` bytes."""
-        if size > self._path.stat().st_size:
-            raise DataError(f"{self._path}: it is shorter than its checkpoint says and can't be continued")
         self._file.truncate(size)
         self._file.seek(0, os.SEEK_END)
 
@@ -68,6 +69,16 @@ def _line(record: Record) -> bytes:
     return json.dumps(row).encode() + b"\n"
 
 
+def _is_record(row: Any) -> bool:
+    return (
+        isinstance(row, dict)
+        and isinstance(row.get("name"), str)
+        and isinstance(row.get("value"), float | int | None)
+        and isinstance(row.get("round"), int)
+        and all(isinstance(row.get(key), int | None) for key in COLUMNS[1:4])
+    )
+
+
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
@@ -77,7 +88,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 return  # still being written, or cut off by a crash
             try:
                 row = json.loads(line)
-                if not isinstance(row, dict) or "round" not in row:
+                if not _is_record(row):
                     raise ValueError(line)
             except ValueError:
                 raise DataError(f"{path}: line {number} is damaged") from None

@@ -34,12 +34,7 @@ class Dirichlet(Partition):
 
     alpha: Concentration = 0.1
 
-    def deal(
-        self,
-        labels: Ints,
-        owners: Ints | None,
-        rng: np.random.Generator,
-    ) -> tuple[Ints, Ints]:
+    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Draw all clients' label sequences, then hand out samples of these labels."""
         check_enough(self.clients, len(labels))
         size = len(labels) // self.clients

@@ -29,12 +29,7 @@ class LabelDirichlet(Partition):
     tries: int = Field(100, ge=1, le=10_000)
     allow_empty: bool = False
 
-    def deal(
-        self,
-        labels: Ints,
-        owners: Ints | None,
-        rng: np.random.Generator,
-    ) -> tuple[Ints, Ints]:
+    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Cut label by label, with a bounded number of tries."""
         floor = 0 if self.allow_empty else least(self.min_samples, self.clients, len(labels))
         pools = by_class(labels, rng)

@@ -28,12 +28,7 @@ class Labels(Partition):
     per_client: int = Field(2, ge=1)
     allow_empty: bool = False
 
-    def deal(
-        self,
-        labels: Ints,
-        owners: Ints | None,
-        rng: np.random.Generator,
-    ) -> tuple[Ints, Ints]:
+    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Choose labels, then split each among its holders."""
         if not self.allow_empty:
             check_enough(self.clients, len(labels))

@@ -21,12 +21,7 @@ class Natural(Partition):
     clients: int = Field(0, ge=0, le=100_000_000)
     min_samples: int = Field(1, ge=1)
 
-    def deal(
-        self,
-        labels: Ints,
-        owners: Ints | None,
-        rng: np.random.Generator,
-    ) -> tuple[Ints, Ints]:
+    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Group samples by owner."""
         if owners is None:
             raise ConfigError("found 'natural'; this data set does not say who its samples belong to", "name")

@@ -25,12 +25,7 @@ class Quantity(Partition):
     tries: int = Field(100, ge=1, le=10_000)
     allow_empty: bool = False
 
-    def deal(
-        self,
-        labels: Ints,
-        owners: Ints | None,
-        rng: np.random.Generator,
-    ) -> tuple[Ints, Ints]:
+    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Draw sizes, with a bounded number of tries."""
         floor = 0 if self.allow_empty else least(self.min_samples, self.clients, len(labels))
         holders = redraw(lambda: self._cut(len(labels), rng), self.clients, floor, self.tries, rng)

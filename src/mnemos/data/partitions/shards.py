@@ -22,12 +22,7 @@ class Shards(Partition):
     per_client: int = Field(2, ge=1, le=100_000)
     allow_empty: bool = False
 
-    def deal(
-        self,
-        labels: Ints,
-        owners: Ints | None,
-        rng: np.random.Generator,
-    ) -> tuple[Ints, Ints]:
+    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Deal a random permutation of the shards."""
         if not self.allow_empty:
             check_enough(self.clients, len(labels))

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mnemos.data.folder import replacing
 from mnemos.errors import DataError
+from mnemos.files import replacing
 
 _DAMAGED = (
     zipfile.BadZipFile,

@@ -1,0 +1,150 @@
+"""Settings from YAML files and from words such as `local.lr=0.05`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from mnemos.errors import ConfigError
+from mnemos.registry import Part, Registry
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A mapping from a YAML file."""
+    try:
+        value = parse_yaml(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read ({error.strerror or error})") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file ({error})") from None
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" in line {where.line + 1}" if where else ""
+        reason = str(getattr(error, "problem", error)).splitlines()[0]
+        raise ConfigError(f"{path}: not valid YAML{line} ({reason})") from None
+    if not isinstance(value, dict):
+        found = "nothing" if value is None else f"a {type(value).__name__}"
+        raise ConfigError(f"{path}: found {found}; expected a mapping of fields")
+    try:
+        json.dumps(value, default=str)
+    except (TypeError, ValueError, RecursionError) as error:  # dates as keys, an anchor inside itself
+        raise ConfigError(f"{path}: not plain data ({error})") from None
+    return value
+
+
+def parse_yaml(text: str) -> Any:
+    """YAML in which 1e-4 is a number, as everybody means it."""
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply") from None
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
+    """`local.lr=0.05` and the like as a mapping from dotted names to values."""
+    changes: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not all(name.split(".")):
+            raise ConfigError(f"found '{word}'; an override is written field=value, such as local.lr=0.05")
+        try:
+            changes[name] = parse_yaml(value)
+        except yaml.YAMLError:
+            raise ConfigError(f"'{value}' is not a valid value", name) from None
+    return changes
+
+
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any], schema: type[BaseModel]) -> dict[str, Any]:
+    """A nested mapping with dotted changes, in the order given.
+
+    When another part is named (`partition.name=iid`), it keeps the options that it has in common with the
+    old one (`clients`); those that it doesn't know (`alpha`) go, unless they are among the changes.
+    """
+    result: dict[str, Any] = json.loads(json.dumps(dict(base), default=str))
+    renamed: list[list[str]] = []
+    for name, value in changes.items():
+        *path, leaf = name.split(".")
+        node = _descend(result, path, name)
+        if leaf == "name" and path:
+            renamed.append(path)
+        node[leaf] = value
+    for path in renamed:
+        part = _part_at(schema, result, path)
+        if part is not None:
+            node = _descend(result, path, ".".join(path))
+            kept = {
+                "name",
+                *part.model_fields,
+                *(name.split(".")[len(path)] for name in _below(changes, path)),
+            }
+            for option in set(node) - kept:
+                del node[option]
+    return result
+
+
+def _below(changes: Mapping[str, Any], path: list[str]) -> list[str]:
+    prefix = ".".join(path) + "."
+    return [name for name in changes if name.startswith(prefix)]
+
+
+def _descend(tree: dict[str, Any], path: list[str], name: str) -> dict[str, Any]:
+    """The mapping at a path, made where there is none yet; a part given by its name alone becomes one."""
+    node = tree
+    for step in path:
+        inner = node.get(step)
+        if inner is None or isinstance(inner, str):
+            inner = {} if inner is None else {"name": inner}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"'{step}' has no fields of its own", name)
+        node[step] = inner
+        node = inner
+    return node
+
+
+def _part_at(schema: type[BaseModel], tree: dict[str, Any], path: list[str]) -> type[BaseModel] | None:
+    """The class of the part that a tree of settings names at a path; None if there is no such part."""
+    owner: type[BaseModel] = schema
+    node: Any = tree
+    for step in path:
+        info = owner.model_fields.get(step)
+        if info is None:
+            return None
+        node = node[step]
+        registry = next((entry for entry in info.metadata if isinstance(entry, Registry)), None)
+        if registry is None:
+            inner = info.annotation
+            if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+                return None
+            owner = inner
+            continue
+        default = type(info.default).name if isinstance(info.default, Part) else info.default
+        try:
+            owner = registry[node if isinstance(node, str) else node.get("name", default)]
+        except (ConfigError, TypeError, AttributeError):
+            return None  # validation will say what is wrong with it
+    return owner
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML with numbers such as 1e-4."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """PyYAML lets Python's own errors through: 2020-13-45 looks like a date and is none."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, AttributeError):
+            reason = f"'{str(node.value)[:40]}' is not a valid value"
+            raise yaml.constructor.ConstructorError(None, None, reason, node.start_mark) from None
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)

@@ -1,0 +1,125 @@
+"""FedAvg against numbers worked out by hand."""
+
+import pytest
+import torch
+from torch import nn
+
+from mnemos.data.dataset import Dataset, Source, Split
+from mnemos.experiment import Experiment
+from mnemos.federation import Federation
+from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.fold import WeightedMean
+from mnemos.methods.method import Server, Update
+from mnemos.vector import Layout
+
+
+class Bernoulli(Source):
+    """Constant input and two classes: client 0 holds three samples of class 0, client 1 one of class 1."""
+
+    def load(self):
+        split = Split(torch.ones(4, 1), torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 0, 1]))
+        return Dataset("bernoulli", split, split, ("a", "b"), (0.0,), (1.0,), ("x", "y"))
+
+
+class Zero(nn.Linear):
+    """A linear layer without bias whose weights start at zero."""
+
+    def __init__(self):
+        super().__init__(1, 2, bias=False)
+        nn.init.zeros_(self.weight)
+
+
+def federation(**changes):
+    experiment = Experiment.parse(
+        {
+            "data": Bernoulli(),
+            "partition": {"name": "natural", "validation": 0},
+            "model": {"name": "test_fedavg:Zero"},
+            "local": {"epochs": 2, "batch": 4, "lr": 1.0},
+            "participation": 1.0,
+            "rounds": 3,
+            "engine": "serial",
+            **changes,
+        }
+    )
+    return Federation(experiment)
+
+
+def sigmoid(z):
+    return 1 / (1 + torch.exp(torch.tensor(-z)).item())
+
+
+def test_a_round_by_hand():
+    """Two logits w = (a, b) on a constant input 1, so the softmax depends on z = a − b alone.
+
+    For class 0 the gradient of the cross-entropy is (σ(z) − 1, 1 − σ(z)), for class 1 (σ(z), −σ(z)).
+    Start at w = 0, η = 1, two full-batch steps a client.
+
+    Client 0 (3 samples of class 0): g = (−½, ½) → w = (½, −½), z = 1; then s = σ(1):
+    g = (s − 1, 1 − s) → w = (½ + 1 − s, −(½ + 1 − s)).
+    Client 1 (1 sample of class 1): by symmetry w = (−(½ + 1 − s), ½ + 1 − s).
+    Weighted by samples: ¾ − ¼ = ½ of client 0's model: w = (½ + 1 − s) · (½, −½).
+    """
+    server = federation()
+    with server.open() as runner:
+        server.advance(runner)
+    expected = (0.5 + 1 - sigmoid(1.0)) * 0.5
+    assert server.server.model.tolist() == pytest.approx([expected, -expected])
+    server.close()
+
+
+def test_uniform_weights_by_hand():
+    """With equal weights the two symmetric models of the test above cancel out."""
+    server = federation(method={"name": "fedavg", "weighting": "uniform"})
+    with server.open() as runner:
+        server.advance(runner)
+    assert server.server.model.tolist() == pytest.approx([0.0, 0.0], abs=1e-7)
+    server.close()
+
+
+def update(client, delta, buffers, samples, **change):
+    vectors = {name: torch.tensor(value) for name, value in change.items()}
+    return Update(client, 1, samples, 1, 0.0, torch.tensor(delta), torch.tensor(buffers), vectors, {})
+
+
+def test_fold_by_hand():
+    """Weights 3 and 1: Δ = (3·(1, 2) + 1·(5, −2)) / 4 = (2, 1); buffers (3·4 + 1·8) / 4 = 5.
+
+    Uploaded changes are averaged without weights: (1 + 3) / 2 = 2.
+    """
+    layout = Layout.of(nn.Linear(2, 1, bias=False))
+    fold = WeightedMean(layout)
+    fold._buffers = torch.zeros(1)
+    fold.add(update(0, [1.0, 2.0], [4.0], 3, c=[1.0]), 3.0)
+    fold.add(update(1, [5.0, -2.0], [8.0], 1, c=[3.0]), 1.0)
+    result = fold.result()
+    assert result.delta.tolist() == [2.0, 1.0]
+    assert result.buffers.tolist() == [5.0]
+    assert result.change["c"].tolist() == [2.0]
+    assert result.clients == 2
+
+
+def test_fold_with_a_weight_for_each_parameter():
+    """First parameter weighted 1 : 3, second 1 : 0; buffers by samples, 1 : 1.
+
+    Δ = ((1·1 + 3·5) / 4, (1·2 + 0) / 1) = (4, 2).
+    """
+    layout = Layout.of(nn.Linear(2, 1, bias=False))
+    fold = WeightedMean(layout)
+    fold._buffers = torch.zeros(1)
+    fold.add(update(0, [1.0, 2.0], [4.0], 2), torch.tensor([1.0, 1.0]))
+    fold.add(update(1, [5.0, -2.0], [8.0], 2), torch.tensor([3.0, 0.0]))
+    assert fold.result().delta.tolist() == [4.0, 2.0]
+    assert fold.result().buffers.tolist() == [6.0]
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("average", 5.0), ("server", 1.0)])
+def test_buffer_policies(policy, expected):
+    layout = Layout.of(nn.Linear(1, 1, bias=False))
+    fold = WeightedMean(layout)
+    fold._buffers = torch.zeros(1)
+    fold.add(update(0, [1.0], [5.0], 2), 2.0)
+    method = FedAvg.parse({"buffers": policy})
+    after = method.server_step(Server(torch.zeros(1), torch.tensor([1.0]), {}), fold.result())
+    assert after.buffers.tolist() == [expected]
+    assert after.model.tolist() == [1.0]
