@@ -107,9 +107,10 @@ class Trainer:
         client = view(task, self.dataset.train.labels, len(self.dataset.classes))
         state = optimizer.init(bound.parameters)
         todo = ration(task, self.batch_norm)
+        load_batch = self.loader.keep(todo)
         total, seen = torch.zeros(()), 0
         for batch in draws(todo, local.augment, self.dataset.shape, key):
-            x, labels = self.loader(batch)
+            x, labels = load_batch(batch)
             bound.gradients.zero_()
             loss = method.batch_loss(self.net, x, labels, client).mean()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -6,7 +6,8 @@ so one client at a time and a hundred at once see the same batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,12 +18,18 @@ from mnemos import rng
 from mnemos.data.augment import Augmentation, normalise
 from mnemos.data.dataset import Dataset
 
+_KEEP_LIMIT = 256_000_000
+"""Bytes of one client's scaled samples that are kept for its round."""
+
 
 @dataclass(frozen=True)
 class Draw:
     """One batch before it is loaded: its samples and everything random about it."""
 
     indices: Tensor
+    """Samples of the data set."""
+    positions: Tensor
+    """The same samples by their places among the client's own."""
     augment: tuple[Tensor, ...] = ()
     noise: Tensor | None = None
 
@@ -54,34 +61,40 @@ class Ration:
         """Steps in the round."""
         return self.epochs * len(self.epoch) if self.steps is None else self.steps
 
+    @cached_property
+    def passes(self) -> int:
+        """Epochs begun."""
+        return -(-self.total // len(self.epoch))
+
+
+Key = tuple[int, int, int]
+"""(seed, round, client): where everything random about a client's round comes from."""
+
+
+def order(ration: Ration, key: Key) -> Tensor:
+    """The places among the client's samples that its batches have one after the other, epoch after epoch."""
+    seed, *where = key
+    generator = rng.generator(seed, "batches", *where)
+    count, used = len(ration.samples), sum(ration.epoch)
+    return torch.cat([torch.randperm(count, generator=generator)[:used] for _ in range(ration.passes)])
+
 
 def draws(
-    ration: Ration, augment: Sequence[Augmentation], shape: tuple[int, ...], key: tuple[int, int, int]
+    ration: Ration, augment: Sequence[Augmentation], shape: tuple[int, ...], key: Key
 ) -> Iterator[Draw]:
-    """The batches of one round; `key` is (seed, round, client)."""
+    """The batches of one round."""
     seed, *where = key
-    batches = _shuffled(ration, rng.generator(seed, "batches", *where))
-    if not augment and not ration.noise:
-        yield from map(Draw, batches)
-        return
     jitter = rng.generator(seed, "augment", *where)
     static = rng.generator(seed, "noise", *where)
-    for indices in batches:
-        count = len(indices)
+    batches = torch.split(order(ration, key), ration.epoch * ration.passes)
+    for positions in batches[: ration.total]:
+        count = len(positions)
         yield Draw(
-            indices,
+            ration.samples[positions],
+            positions,
             tuple(part.draw(count, _image(shape), jitter) for part in augment),
             torch.randn(count, *shape, generator=static) * ration.noise if ration.noise else None,
         )
-
-
-def _shuffled(ration: Ration, generator: torch.Generator) -> Sequence[Tensor]:
-    """The samples of each batch: every epoch in an order of its own."""
-    count, used = len(ration.samples), sum(ration.epoch)
-    epochs = -(-ration.total // len(ration.epoch))
-    orders = [torch.randperm(count, generator=generator)[:used] for _ in range(epochs)]
-    batches = torch.split(ration.samples[torch.cat(orders)], ration.epoch * epochs)
-    return batches[: ration.total]
 
 
 class Loader:
@@ -89,7 +102,6 @@ class Loader:
 
     def __init__(self, dataset: Dataset, augment: Sequence[Augmentation], channels_last: bool) -> None:
         self.split = dataset.train
-        self.shape = dataset.shape
         self.augment = augment
         self.mean = torch.tensor(dataset.mean)
         self.std = torch.tensor(dataset.std)
@@ -100,13 +112,35 @@ class Loader:
         samples = self.split.samples[batch.indices]
         for part, drawn in zip(self.augment, batch.augment, strict=True):
             samples = part.apply(samples, drawn)
+        return self._noisy(self._normalised(samples), batch), self.split.labels[batch.indices]
+
+    def keep(self, ration: Ration) -> Callable[[Draw], tuple[Tensor, Tensor]]:
+        """A loader for one client that scales each sample once instead of once an epoch, where that pays."""
+        size = 4 * len(ration.samples) * math.prod(self.split.samples.shape[1:])
+        if self.augment or ration.passes == 1 or size > _KEEP_LIMIT:
+            return self
+        kept = self._normalised(self.split.samples[ration.samples])
+        labels = self.split.labels[ration.samples]
+        # Rows as they lie in memory, so that a batch is a copy of whole rows whatever the order of axes.
+        rows = kept.permute(0, 2, 3, 1).flatten(1) if self.channels_last else kept.flatten(1)
+        shape = kept.permute(0, 2, 3, 1).shape[1:] if self.channels_last else kept.shape[1:]
+
+        def load(batch: Draw) -> tuple[Tensor, Tensor]:
+            x = rows.index_select(0, batch.positions).view(-1, *shape)
+            x = x.permute(0, 3, 1, 2) if self.channels_last else x
+            return self._noisy(x, batch), labels.index_select(0, batch.positions)
+
+        return load
+
+    def _normalised(self, samples: Tensor) -> Tensor:
         if self.channels_last:
             # On the stored bytes, before they become four times as many.
             samples = samples.contiguous(memory_format=torch.channels_last)
-        x = normalise(samples, self.mean, self.std)
-        if batch.noise is not None:
-            x = x + batch.noise
-        return x, self.split.labels[batch.indices]
+        return normalise(samples, self.mean, self.std)
+
+    @staticmethod
+    def _noisy(x: Tensor, batch: Draw) -> Tensor:
+        return x if batch.noise is None else x + batch.noise
 
 
 def join(batches: Sequence[Draw]) -> Draw:
@@ -115,6 +149,7 @@ def join(batches: Sequence[Draw]) -> Draw:
     shape = noisy[0].shape[1:] if noisy else ()
     return Draw(
         torch.cat([batch.indices for batch in batches]),
+        torch.cat([batch.positions for batch in batches]),
         tuple(torch.cat(parts) for parts in zip(*(batch.augment for batch in batches), strict=True)),
         torch.cat([torch.zeros(len(b), *shape) if b.noise is None else b.noise for b in batches])
         if noisy

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from mnemos.client import finish, fresh_model, intra_op, ration, view
-from mnemos.data.batches import Draw, Loader, draws, join
+from mnemos.data.batches import Draw, Key, Loader, Ration, draws, join, order
 from mnemos.data.dataset import Dataset
 from mnemos.engines.batchnorm import mask_batch_norm
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
@@ -85,6 +85,15 @@ def _under(tensors: State) -> State:
     return {f"inner.{name}": tensor for name, tensor in tensors.items()}
 
 
+class _Batch(NamedTuple):
+    """One step: input [K, B, …], labels [K, B], which samples are real [K, B] (None: all), sizes [K]."""
+
+    x: Tensor
+    labels: Tensor
+    mask: Tensor | None
+    sizes: Tensor
+
+
 class VmapRunner(Runner):
     """Trains chunk after chunk of a cohort."""
 
@@ -122,25 +131,18 @@ class VmapRunner(Runner):
         """The updates of one chunk, in its order."""
         plan, optimizer = self.plan, self.plan.local.optimizer
         rations = [ration(task, bool(self._norms)) for task in tasks]
-        order = sorted(range(len(tasks)), key=lambda k: -rations[k].total)
+        rank = sorted(range(len(tasks)), key=lambda k: -rations[k].total)
         clients = [view(task, self._dataset.train.labels, len(self._dataset.classes)) for task in tasks]
-        stacked, dims = _stack([clients[k] for k in order])
-        feeds = [
-            draws(
-                rations[k],
-                plan.local.augment,
-                self._dataset.shape,
-                (plan.seed, tasks[k].round, tasks[k].client),
-            )
-            for k in order
-        ]
-        parameters = torch.stack([tasks[k].model for k in order])
-        buffers = torch.stack([tasks[k].buffers for k in order])
+        stacked, dims = _stack([clients[k] for k in rank])
+        keys = [(plan.seed, tasks[k].round, tasks[k].client) for k in rank]
+        feed = self._feed([rations[k] for k in rank], keys)
+        parameters = torch.stack([tasks[k].model for k in rank])
+        buffers = torch.stack([tasks[k].buffers for k in rank])
         state = vmap(optimizer.init)(parameters)
         losses, seen = torch.zeros(len(tasks)), torch.zeros(len(tasks))
-        for step in range(rations[order[0]].total):
-            active = sum(rations[k].total > step for k in order)
-            x, labels, mask, sizes = self._load([next(feed) for feed in feeds[:active]])
+        for step in range(rations[rank[0]].total):
+            active = sum(rations[k].total > step for k in rank)
+            x, labels, mask, sizes = next(feed)
             rows = _Rows(active, stacked, dims)
             gradients, loss, new = self._gradients(
                 rows, parameters[:active], buffers[:active], x, labels, mask
@@ -151,7 +153,7 @@ class VmapRunner(Runner):
             losses[:active] += loss * sizes
             seen[:active] += sizes
         updates: dict[int, Update] = {}
-        for row, k in enumerate(order):
+        for row, k in enumerate(rank):
             mean = float(losses[row] / seen[row])
             # Copies: a client's memory must not keep the whole cohort's matrix alive.
             end, statistics = parameters[row].clone(), buffers[row].clone()
@@ -177,20 +179,35 @@ class VmapRunner(Runner):
         else:
             vmap(step)(parameters, gradients, state)
 
-    def _load(self, batches: list[Draw]) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """Input [K, B, …], labels [K, B], a mask [K, B] unless all batches are full, and sizes [K]."""
-        sizes = torch.tensor([len(batch) for batch in batches])
-        x, labels = self._loader(join(batches))
+    def _feed(self, rations: list[Ration], keys: list[Key]) -> Iterator[_Batch]:
+        """The batches of every step, for the clients still training in it (the first ones)."""
+        first, augment = rations[0], self.plan.local.augment
+        alike = all(r.epoch == first.epoch and r.total == first.total and not r.noise for r in rations)
+        if alike and not augment:
+            # The whole round's indices as one matrix: a step is a few of its columns.
+            rows = [r.samples[order(r, key)] for r, key in zip(rations, keys, strict=True)]
+            sizes = (first.epoch * first.passes)[: first.total]
+            for columns in torch.stack(rows)[:, : sum(sizes)].split(sizes, 1):  # type: ignore[no-untyped-call]
+                yield self._load(columns.flatten(), torch.full((len(rations),), columns.shape[1]))
+            return
+        feeds = [draws(r, augment, self._dataset.shape, key) for r, key in zip(rations, keys, strict=True)]
+        for step in range(first.total):
+            batches = [next(feed) for feed, r in zip(feeds, rations, strict=True) if r.total > step]
+            yield self._load(join(batches), torch.tensor([len(batch) for batch in batches]))
+
+    def _load(self, batch: Draw | Tensor, sizes: Tensor) -> _Batch:
+        """One step's input from the clients' batches laid end to end; short ones are filled up."""
+        x, labels = self._loader(batch if isinstance(batch, Draw) else Draw(batch, batch))
         width = int(sizes.max())
         if int(sizes.min()) == width:
-            shape = (len(batches), width)
-            return x.view(*shape, *x.shape[1:]), labels.view(shape), None, sizes
+            shape = (len(sizes), width)
+            return _Batch(x.view(*shape, *x.shape[1:]), labels.view(shape), None, sizes)
         mask = torch.arange(width) < sizes[:, None]
         # Short batches are filled up with their own first sample: zeros could be anything to a model, also
         # a division by zero, and not even a weight of zero heals a NaN.
         starts = sizes.cumsum(0) - sizes
         source = torch.where(mask, starts[:, None] + torch.arange(width), starts[:, None])
-        return x[source], labels[source], mask.float(), sizes
+        return _Batch(x[source], labels[source], mask.float(), sizes)
 
     def _gradients(
         self, rows: _Rows, parameters: Tensor, buffers: Tensor, x: Tensor, labels: Tensor, mask: Tensor | None
