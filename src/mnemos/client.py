@@ -15,6 +15,7 @@ from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
 from mnemos.message import Plan, Task, update_to_bytes
 from mnemos.methods.method import Client, Finished, Update
+from mnemos.models.convolution import fast_convolutions
 from mnemos.models.dropout import set_generator
 from mnemos.models.features import features_and_logits
 from mnemos.models.memory import channels_last_is_safe
@@ -89,6 +90,8 @@ class Trainer:
         self.batch_norm = has_batch_norm(self.module)
         channels_last = plan.arithmetic.channels_last and channels_last_is_safe(self.module)
         self.loader = Loader(dataset, plan.local.augment, channels_last)
+        if channels_last and not plan.arithmetic.compile:
+            fast_convolutions(self.module)
         forward = torch.compile(self.module) if plan.arithmetic.compile else self.module
         self.net = _Module(self.module, forward)  # type: ignore[arg-type]
 

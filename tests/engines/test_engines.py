@@ -124,7 +124,10 @@ def tasks(description):
 
 def test_a_message_in_a_fresh_process_gives_the_same_bytes():
     found, updates = tasks(load_experiment({"data": "digits", "engine": {"name": "threads", "workers": 2}}))
-    script = "import sys; from mnemos.client import train_message as t; sys.stdout.buffer.write(t(sys.stdin.buffer.read()))"
+    script = (
+        "import sys; from mnemos.client import train_message;"
+        "sys.stdout.buffer.write(train_message(sys.stdin.buffer.read()))"
+    )
     message = found[2].to_bytes()
     answer = subprocess.run(
         [sys.executable, "-c", script], input=message, stdout=subprocess.PIPE, check=True, timeout=120
@@ -155,15 +158,16 @@ class Broken(nn.Module):
         return self.layer(x.flatten(1))
 
 
-@pytest.mark.parametrize("engine", ["serial", "threads", "vmap"])
+@pytest.mark.parametrize("engine", ["serial", "threads"])
 def test_an_error_names_client_and_round(engine):
     description = load_experiment({"engine": engine, "model": {"name": "logistic"}})
     federation = Federation(description)
     federation.experiment = description.override({"model": "test_engines:Broken"})
-    with pytest.raises(Exception, match=r"client \d+ failed in round 1|no way") as caught:
-        with federation.open() as runner:
-            federation.advance(runner)
-    assert isinstance(caught.value, ClientError) or engine == "vmap"
+    with (
+        pytest.raises(ClientError, match=r"client \d+ failed in round 1: ZeroDivisionError: no way"),
+        federation.open() as runner,
+    ):
+        federation.advance(runner)
     federation.close()
 
 
