@@ -46,7 +46,8 @@ class _FastConv2d(nn.Conv2d):
 
     def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not torch.is_grad_enabled() or not x.is_contiguous(memory_format=torch.channels_last):
-            return super()._conv_forward(x, weight, bias)
+            plain: Tensor = super()._conv_forward(x, weight, bias)
+            return plain
         convolve: Callable[..., Tensor] = _Convolve.apply
         return convolve(x, weight, bias, self.stride, self.padding)
 

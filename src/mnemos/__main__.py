@@ -1,0 +1,5 @@
+"""`python -m mnemos`."""
+
+from mnemos.cli import main
+
+main()

@@ -1,0 +1,79 @@
+"""A process that is really killed, at random moments, loses nothing that was finished."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+
+from mnemos.runs.run import Run
+from mnemos.runs.store import read_metrics
+
+COMMAND = [sys.executable, "-m", "mnemos"]
+SETTINGS = [
+    "partition={name: dirichlet, clients: 30, alpha: 0.5}",
+    "model={name: cnn, width: 0.25, norm: batch}",
+    "local={epochs: 2, batch: 8, lr: 0.05, augment: [crop, flip]}",
+    "participation=0.2",
+    "rounds=80",
+    "evaluate={every: 3, test_last: 10}",
+    "measures=[class-accuracy]",
+    "engine={name: threads, workers: 2}",
+]
+KILLS = 10
+
+
+def finished_rounds(run):
+    """The newest checkpoint's round: what must never be lost."""
+    names = [path.stem for path in run.file("checkpoints").glob("round-*.safetensors")]
+    return max((int(name.removeprefix("round-")) for name in names), default=0)
+
+
+def mnemos(*words, cwd):
+    return subprocess.run(
+        [*COMMAND, *words, "--json"], cwd=cwd, capture_output=True, text=True, timeout=240, check=True
+    )
+
+
+def kill_once(words, cwd, moment, run_of):
+    """Start a command, kill it some time after it has begun its rounds; True if it was still running."""
+    process = subprocess.Popen([*COMMAND, *words], cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        process.stderr.readline()  # the first line says that rounds are about to begin
+        time.sleep(moment)
+        alive = process.poll() is None
+        before = finished_rounds(run_of()) if run_of() else 0
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait(60)
+        process.stderr.close()
+    return alive, before
+
+
+def test_ten_kills_and_resumes_end_where_the_whole_run_does(tmp_path):
+    whole = json.loads(mnemos("run", *SETTINGS, "--out", "whole", cwd=tmp_path).stdout.splitlines()[-1])
+    moments = random.Random()  # any moment must do
+    folder = tmp_path / "killed"
+
+    def run_of():
+        found = sorted(folder.glob("*/experiment.yaml")) if folder.exists() else []
+        return Run(found[0].parent) if found else None
+
+    words, reached, hits = ["run", *SETTINGS, "--out", "killed"], 0, 0
+    for _ in range(KILLS):
+        alive, before = kill_once(words, tmp_path, moments.uniform(0.0, 0.5), run_of)
+        run = run_of()
+        assert run is not None
+        after = finished_rounds(run)
+        assert after >= before >= reached  # no finished round is lost
+        read_metrics(run.file("metrics.jsonl"))  # and what was written can be read at any time
+        reached, hits = after, hits + alive
+        words = ["resume", str(run.path)]
+    assert hits >= 5, "most kills must have hit a running process"
+    end = json.loads(mnemos("resume", str(run.path), cwd=tmp_path).stdout.splitlines()[-1])
+    assert end["status"] == "finished"
+    assert end["accuracy"] == whole["accuracy"]
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert run.file(name).read_bytes() == (tmp_path / whole["run"] / name).read_bytes()
