@@ -37,14 +37,15 @@ class Random(Source):
 
     count: int
     shape: tuple[int, int, int]
+    test: int = 1_000
 
     def load(self) -> Dataset:
         generator = torch.Generator().manual_seed(0)
         samples = torch.randint(256, (self.count, *self.shape), generator=generator, dtype=torch.uint8)
         labels = torch.randint(10, (self.count,), generator=generator)
-        split = Split(samples, labels)
+        test = Split(samples[: self.test], labels[: self.test])
         scale = (127.5,) * self.shape[0]
-        return Dataset("random", split, split, tuple("0123456789"), scale, scale)
+        return Dataset("random", Split(samples, labels), test, tuple("0123456789"), scale, scale)
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,9 @@ def test_metrics_can_be_read_while_they_are_written(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize("line", ["nonsense", "[1]", '{"round": "a", "name": "b", "value": 1}', '{"round": 1}'])
+@pytest.mark.parametrize(
+    "line", ["nonsense", "[1]", '{"round": "a", "name": "b", "value": 1}', '{"round": 1}']
+)
 def test_a_damaged_line_is_named(tmp_path, line):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"round": 1, "name": "a", "value": 1.0}\n' + line + "\n")
