@@ -145,7 +145,8 @@ class Registry(Generic[P]):
             raise ConfigError(f"'{path}' is not a {self.base.__name__}")
         if inspect.isabstract(part):
             raise ConfigError(f"'{path}' is abstract; name a class that fills it in")
-        part.name = path
+        if part not in self._parts.values():  # a registered part keeps its name
+            part.name = path
         return part
 
 
