@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import os
 import platform
 import time
@@ -79,26 +78,29 @@ class AutoRunner(Runner):
         self.engine, self.why, self.plan = engine, why, self._chosen.plan
 
     def _measure(self, cohort: list[Task]) -> tuple[Engine, str]:
-        """The fastest candidate, and the figures that say so."""
+        """The candidate that will be through first, and the figures that say so."""
         cores = os.cpu_count() or 1
-        module = fresh_model(self.plan, self._dataset)
-        times: dict[str, tuple[float, Engine]] = {}
+        trials: list[_Trial] = []
         for engine in self._candidates():
-            self._try(engine, cohort, times)
-        best = min(seconds for seconds, _ in times.values())
-        if times.get("vmap", (math.inf,))[0] < 2 * best and cores > 1:
-            self._try(Vmap(intra_op=cores), cohort, times)
-            best = min(seconds for seconds, _ in times.values())
-        steps = self.plan.local.steps or self.plan.local.epochs * (
-            -(-max(len(task.samples) for task in cohort) // self.plan.local.batch)
-        )
-        total = best * steps * self._work.cohort * self._work.rounds
-        if total > _LONG and not self.engine.exact and _has_conv(module):
+            self._try(engine, cohort, trials)
+        vmapped = [trial for trial in trials if trial.label == "vmap"]
+        if vmapped and cores > 1 and vmapped[0].step < 2 * min(trial.step for trial in trials):
+            self._try(Vmap(intra_op=cores), cohort, trials)
+        steps = sum(self._steps(task) for task in cohort) * self._work.rounds
+        module = fresh_model(self.plan, self._dataset)
+        if (
+            min(trial.step for trial in trials) * steps > _LONG
+            and not self.engine.exact
+            and _has_conv(module)
+        ):
             for engine in (Threads(compile=True), Serial(compile=True, intra_op=cores)):
-                self._try(engine, cohort, times)
-        name = min(times, key=lambda label: times[label][0])
-        figures = ", ".join(f"{label} {1e3 * seconds:.3g} ms" for label, (seconds, _) in times.items())
-        return times[name][1], f"a client's step takes {figures}"
+                self._try(engine, cohort, trials)
+        best = min(trials, key=lambda trial: trial.step * steps + trial.compiling)
+        return best.engine, "a client's step takes " + ", ".join(map(str, trials))
+
+    def _steps(self, task: Task) -> int:
+        local = self.plan.local
+        return local.steps or local.epochs * -(-len(task.samples) // local.batch)
 
     def _candidates(self) -> list[Engine]:
         exact = self.engine.exact
@@ -108,15 +110,14 @@ class AutoRunner(Runner):
             found = [Threads(exact=exact)]
         return found if exact else [*found, Vmap()]
 
-    def _try(self, engine: Engine, cohort: list[Task], times: dict[str, tuple[float, Engine]]) -> None:
+    def _try(self, engine: Engine, cohort: list[Task], trials: list[_Trial]) -> None:
         try:
             with engine.open(self.plan, self._dataset, self._work) as runner:
-                times[_label(engine)] = (_time(runner, cohort), engine)
-        except (MnemosError, RuntimeError) as error:
-            if not times:  # the first candidate runs everything: its error is the user's to see
+                trials.append(_Trial(engine, *_time(runner, cohort)))
+        except (MnemosError, RuntimeError):
+            if not trials:  # the first candidate runs everything: its error is the user's to see
                 raise
-            if isinstance(error, ConfigError):
-                return  # this engine says that it isn't for this model
+            # Others may not be for this model (vmap and dropout) or machine (no compiler): they drop out.
 
     def _key(self, cohort: list[Task]) -> str:
         """Everything a choice depends on; sizes to the next power of two."""
@@ -130,33 +131,51 @@ class AutoRunner(Runner):
         ).hexdigest()[:16]
 
 
-def _time(runner: Runner, cohort: list[Task]) -> float:
-    """Seconds a client's step takes, from a few steps after one to warm up."""
+@dataclasses.dataclass(frozen=True)
+class _Trial:
+    """What a candidate has shown."""
 
-    def trial(steps: int) -> float:
+    engine: Engine
+    step: float
+    """Seconds a client's step takes."""
+    warming: float
+    """Seconds until the first cohort was through."""
+
+    @property
+    def compiling(self) -> float:
+        return self.warming if getattr(self.engine, "compile", False) else 0.0
+
+    @property
+    def label(self) -> str:
+        threads = getattr(self.engine, "intra_op", 1)
+        compiled = " compiled" if self.compiling else ""
+        return type(self.engine).name + compiled + (f" ({threads} intra-op)" if threads > 1 else "")
+
+    def __str__(self) -> str:
+        after = f" after {self.compiling:.0f} s of compiling" if self.compiling else ""
+        return f"{self.label} {1e3 * self.step:.3g} ms{after}"
+
+
+def _time(runner: Runner, cohort: list[Task]) -> tuple[float, float]:
+    """(seconds a client's step takes, seconds to warm up), from a few steps of a few clients."""
+
+    def trial(tasks: list[Task], steps: int) -> float:
         local = runner.plan.local.model_copy(update={"steps": steps})
         plan = runner.plan.model_copy(update={"local": local})
-        tasks = [dataclasses.replace(task, plan=plan) for task in some]
         begin = time.perf_counter()
-        for _ in runner.run(tasks):
+        for _ in runner.run([dataclasses.replace(task, plan=plan) for task in tasks]):
             pass
-        return (time.perf_counter() - begin) / (steps * len(tasks))
+        return time.perf_counter() - begin
 
-    vectorised = runner.plan.arithmetic.vmap
-    some = cohort if vectorised else cohort[: 2 * (os.cpu_count() or 1)]
-    if vectorised:
-        # One small trial first: where vmap is hopeless, a whole cohort of it would take minutes.
-        some = cohort[:4]
-        if trial(1) * len(cohort) < 2.0:
-            some = cohort
-    warm = trial(1)
-    return min(trial(3), trial(3)) if warm * len(some) < 1.0 else trial(1)
-
-
-def _label(engine: Engine) -> str:
-    compiled = " compiled" if getattr(engine, "compile", False) else ""
-    threads = getattr(engine, "intra_op", 1)
-    return type(engine).name + compiled + (f" ({threads} intra-op)" if threads > 1 else "")
+    some = cohort[: 2 * (os.cpu_count() or 1)]
+    warming = trial(some, 1)
+    if runner.plan.arithmetic.vmap and trial(some, 1) / len(some) * len(cohort) < 2.0:
+        # All at once is what vmap is for; but where it is hopeless, that would take minutes.
+        some = cohort
+        trial(some, 1)
+    once = trial(some, 1)
+    per_step = min(trial(some, 3), trial(some, 3)) / 3 if once < 1.0 else once
+    return per_step / len(some), warming
 
 
 def _has_conv(module: nn.Module) -> bool:
