@@ -223,7 +223,7 @@ class VmapRunner(Runner):
             client: Client,
         ) -> tuple[Tensor, Tensor]:
             for norm in self._norms.values():
-                norm.mask = mask
+                norm.mask, norm.updated = mask, {}
             tensors = {**self._layout.views(parameters), **self._layout.buffer_views(buffers)}
             losses = self.plan.method.batch_loss(_Row(self._module, tensors), x, labels, client)
             loss = losses.mean() if mask is None else (losses * mask).sum() / mask.sum()
@@ -240,8 +240,7 @@ class VmapRunner(Runner):
         new = dict(tensors)
         for name, norm in self._norms.items():
             new.update({f"{name}.{leaf}": value for leaf, value in norm.updated.items()})
-            norm.updated = {}
-            norm.mask = None
+            norm.mask, norm.updated = None, {}
         return torch.cat([new[slot.name].reshape(-1) for slot in self._layout.buffers])
 
     def _fitting(self, limit: float) -> int:
