@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 import tracemalloc
 from collections import Counter
 
@@ -106,15 +105,13 @@ def test_of_a_million_clients_the_result_depends_on_the_generator_only():
     assert not np.array_equal(draw(1_000_000, 100, seed=1), first)
 
 
-def test_time_and_memory_depend_on_the_cohort_only():
+def test_memory_depends_on_the_cohort_only():
     draw(10, 5)
     tracemalloc.start()
-    begin = time.perf_counter()
     found = draw(1_000_000_000, 100)
-    seconds, (_, peak) = time.perf_counter() - begin, tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(found) == 100
-    assert seconds < 0.5
     assert peak < 100_000
 
 

@@ -15,6 +15,7 @@ from mnemos.data.dataset import Source, sources
 from mnemos.data.partition import Partition, partitions
 from mnemos.data.streams import Static, Stream, streams
 from mnemos.engines.engine import Engine, engines
+from mnemos.errors import ConfigError
 from mnemos.local import Local
 from mnemos.measures.measure import Measure
 from mnemos.measures.measure import measures as known_measures
@@ -85,4 +86,7 @@ def load_experiment(
     if isinstance(source, Experiment):
         return source.override(changes or {})
     base = read_yaml(Path(source)) if isinstance(source, str | Path) else dict(source or {})
+    if "variants" in base:
+        where = source if isinstance(source, str | Path) else "experiment"
+        raise ConfigError(f"{where}: it is a comparison; 'mnemos compare' runs it")
     return Experiment.parse(merge(base, changes or {}, Experiment))

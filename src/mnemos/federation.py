@@ -89,13 +89,13 @@ class Federation:
             raise DivergedError(f"round {number}: no update of the {self.cohort_size} clients could be used")
         aggregate = fold.result()
         share = aggregate.clients / self.assignment.clients
-        self.server = self.method.server_step(self.server, replace(aggregate, share=share))
-        self.states.update(states)
-        self.round = number
-        if not all(bool(torch.isfinite(part).all()) for part in (self.server.model, self.server.buffers)):
+        server = self.method.server_step(self.server, replace(aggregate, share=share))
+        if not all(bool(torch.isfinite(part).all()) for part in (server.model, server.buffers)):
             raise DivergedError(
                 f"round {number}: the model is not finite any more; a smaller local.lr may help"
             )
+        self.server, self.round = server, number
+        self.states.update(states)
         received = _bytes(
             self.server.model, self.server.buffers, *self.method.broadcast(self.server).values()
         )

@@ -145,7 +145,7 @@ class Registry(Generic[P]):
             raise ConfigError(f"'{path}' is not a {self.base.__name__}")
         if inspect.isabstract(part):
             raise ConfigError(f"'{path}' is abstract; name a class that fills it in")
-        if part not in self._parts.values():  # a registered part keeps its name
+        if not part.__module__.startswith(self.package):  # it is found by its path alone next time
             part.name = path
         return part
 

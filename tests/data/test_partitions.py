@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -123,9 +122,7 @@ def check_cut(assignment: Assignment) -> None:
 )
 def test_a_hundred_thousand_clients(name: str, options: dict[str, Any]) -> None:
     labels = np.random.default_rng(1).integers(0, 10, 250_000)
-    begin = time.perf_counter()
     assignment = split(name, labels, clients=100_000, **options)
-    assert time.perf_counter() - begin < 10
     check_promises(assignment, len(labels))
     assert assignment.clients == 100_000
 

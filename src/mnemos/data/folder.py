@@ -15,8 +15,8 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for Mnemos."""
-    return Path(platformdirs.user_cache_dir("mnemos"))
+    """Where Mnemos keeps what it can make again: `$MNEMOS_CACHE`, or a folder in the user's cache."""
+    return Path(os.environ.get("MNEMOS_CACHE") or platformdirs.user_cache_dir("mnemos"))
 
 
 def data_folder() -> Path:

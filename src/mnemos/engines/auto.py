@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import platformdirs
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from mnemos.client import fresh_model
 from mnemos.data.dataset import Dataset
+from mnemos.data.folder import cache_folder
 from mnemos.engines.engine import Engine, Runner, Work, engines
 from mnemos.engines.serial import Serial
 from mnemos.engines.threads import Threads
@@ -183,8 +183,7 @@ def _has_conv(module: nn.Module) -> bool:
 
 
 def _memory() -> Path:
-    folder = os.environ.get("MNEMOS_CACHE") or platformdirs.user_cache_dir("mnemos")
-    return Path(folder) / "engines.json"
+    return cache_folder() / "engines.json"
 
 
 def _remembered(key: str) -> Engine:
