@@ -35,9 +35,6 @@ def compare(
     out: str | Path = "runs",
 ) -> comparing.Compared:
     """Carry out a comparison: a base experiment, its variants, and several seeds."""
-    comparison = (
-        comparing.Comparison.read(Path(recipe), changes or {})
-        if isinstance(recipe, str | Path)
-        else comparing.Comparison.parse(dict(recipe))
-    )
+    given = recipe if isinstance(recipe, str | Path) else dict(recipe)
+    comparison = comparing.Comparison.read(given, changes or {})
     return comparing.carry_out(comparison, Path(out), lambda _name, _seed: execute.Silent())

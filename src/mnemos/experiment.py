@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import Field, field_validator
 
 from mnemos.data.dataset import Source, sources
@@ -22,7 +21,7 @@ from mnemos.measures.measure import measures as known_measures
 from mnemos.message import Plan
 from mnemos.methods.method import Method, methods
 from mnemos.models.model import Model, models
-from mnemos.overrides import merge, read_yaml
+from mnemos.overrides import dump_yaml, merge, read_yaml
 from mnemos.registry import Options
 from mnemos.selection import Selection, Uniform, selections
 
@@ -71,7 +70,7 @@ class Experiment(Options):
 
     def to_yaml(self) -> str:
         """The experiment with all its defaults spelt out."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, default_flow_style=None)
+        return dump_yaml(self.model_dump(mode="json"))
 
     def override(self, changes: Mapping[str, Any]) -> Experiment:
         """The experiment with some fields changed, by dotted names."""

@@ -48,6 +48,11 @@ def parse_yaml(text: str) -> Any:
         raise yaml.YAMLError("it is nested too deeply") from None
 
 
+def dump_yaml(value: Any) -> str:
+    """YAML that `parse_yaml` reads back as the same value."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=None)
+
+
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     """`local.lr=0.05` and the like as a mapping from dotted names to values."""
     changes: dict[str, Any] = {}
@@ -68,14 +73,15 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any], schema: type[Base
     When another part is named (`partition.name=iid`), it keeps the options that it has in common with the
     old one (`clients`); those that it doesn't know (`alpha`) go, unless they are among the changes.
     """
-    result: dict[str, Any] = json.loads(json.dumps(dict(base), default=str))
+    result: dict[str, Any] = _plain(dict(base))
     renamed: list[list[str]] = []
-    for name, value in changes.items():
+    # Whole parts first: `partition.clients=20 partition=iid` means both.
+    for name, value in sorted(changes.items(), key=lambda item: item[0].count(".")):
         *path, leaf = name.split(".")
         node = _descend(result, path, name)
         if leaf == "name" and path:
             renamed.append(path)
-        node[leaf] = value
+        node[leaf] = _plain(value)
     for path in renamed:
         part = _part_at(schema, result, path)
         if part is not None:
@@ -88,6 +94,13 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any], schema: type[Base
             for option in set(node) - kept:
                 del node[option]
     return result
+
+
+def _plain(value: Any) -> Any:
+    """A copy of settings as plain data; parts become mappings."""
+    return json.loads(
+        json.dumps(value, default=lambda part: part.dump() if isinstance(part, Part) else str(part))
+    )
 
 
 def _below(changes: Mapping[str, Any], path: list[str]) -> list[str]:
@@ -145,6 +158,13 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, reason, node.start_mark) from None
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+class _Dumper(yaml.SafeDumper):
+    """Safe YAML that puts text in quotes where `_Loader` would read a number."""
+
+
+for _side in (_Loader, _Dumper):
+    _side.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )

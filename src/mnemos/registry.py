@@ -57,7 +57,10 @@ class Part(Options):
 
     def dump(self) -> dict[str, Any]:
         """The part as plain data, `name` first: what an experiment file holds."""
-        return {"name": type(self).name, **self.model_dump(mode="json")}
+        kind = type(self)
+        # A subclass that nobody has registered must not pass for its parent.
+        name = vars(kind).get("name") or f"{kind.__module__}:{kind.__qualname__}"
+        return {"name": name, **self.model_dump(mode="json")}
 
 
 P = TypeVar("P", bound=Part)
@@ -77,7 +80,8 @@ class Registry(Generic[P]):
         """Class decorator that makes a part known under a name."""
 
         def add(part: type[P]) -> type[P]:
-            if self._parts.get(name, part).__qualname__ != part.__qualname__:
+            known = self._parts.get(name, part)
+            if (known.__module__, known.__qualname__) != (part.__module__, part.__qualname__):
                 raise ValueError(f"{self.kind} '{name}' is already registered")
             part.name = name
             self._parts[name] = part

@@ -60,11 +60,6 @@ seeds: [0, 1]
 """
 
 
-def reported(reason: str) -> Any:
-    """A promise that isn't kept yet; the mark has to go as soon as it is."""
-    return pytest.mark.xfail(strict=True, reason=reason)
-
-
 @dataclass(frozen=True)
 class Ended:
     """How a command ended."""
@@ -155,7 +150,6 @@ def test_run_says_what_was_reached_where_it_is_and_what_next(command, finished):
     assert mnemos.Run.at(path).status.rounds == 8
 
 
-@reported("report_run names evaluate.test_last even where there were fewer rounds")
 def test_run_does_not_speak_of_more_rounds_than_there_were(command):
     assert "last 10 rounds" not in command(f"run {TINY} evaluate.test_last=10 --quiet").out
 
@@ -250,14 +244,12 @@ def test_runs_of_an_empty_folder(command):
     assert command("runs --json").json == {"runs": []}
 
 
-@reported("the table is cut at 80 columns where the output is not a terminal")
 def test_runs_does_not_cut_a_path_short(command, earlier):
     far = Path("a-folder-with-a-rather-long-name/and-another-one-below-it-that-is-not-short-either")
     shutil.copytree(earlier, far / earlier.name)
     assert str(far / earlier.name) in command(f"runs {far}").out
 
 
-@reported("square brackets in a path are taken for markup")
 def test_runs_shows_square_brackets(command, earlier):
     shutil.copytree(earlier, Path("o[b]x", "one"))
     assert "o[b]x/one" in command("runs o[b]x").out
@@ -414,14 +406,12 @@ def test_compare_keeps_runs_that_diverge_apart(command, comparison):
     assert [run["status"] for run in rows[1]["runs"]] == ["diverged", "diverged"]
 
 
-@reported("variant names are taken for markup: '[x]' is left out, '[/x]' ends in a traceback")
 @pytest.mark.parametrize("name", ["plain [x]", "plain [/x]"])
 def test_compare_shows_square_brackets(command, comparison, name):
     comparison.write_text(COMPARISON.replace("slow:", f'"{name}":'))
     assert name in command(f"compare {comparison} rounds=1 --seeds 0 -q").out
 
 
-@reported("draw_curves gives variant names to matplotlib as mathematics")
 def test_compare_draws_dollar_signs(command, comparison):
     comparison.write_text(COMPARISON.replace("slow:", r"'cost $\x$':"))
     assert "cost" in command(f"compare {comparison} rounds=1 --seeds 0 -q").out
@@ -468,7 +458,6 @@ def test_a_run_that_diverges_later_keeps_what_was_finished(command):
     assert run.metrics.equals(kept)
 
 
-@reported("a diverged run counts the round that failed, of which there is no checkpoint and no metric")
 def test_a_diverged_run_counts_its_finished_rounds(command):
     answer = command(f"run {TINY} {DIVERGING} --json -q", DIVERGED).json
     assert answer["rounds"] == 0
@@ -592,7 +581,6 @@ def test_compare_from_python(comparison):
     assert again == compared
 
 
-@reported("mnemos.compare ignores the changes where the recipe is a mapping")
 def test_compare_from_a_mapping_with_changes():
     compared = mnemos.compare(parse_yaml(COMPARISON), {"rounds": 1})
     assert {run.experiment.rounds for runs in compared.runs.values() for run in runs} == {1}

@@ -239,9 +239,6 @@ def test_a_kept_client_gives_the_same_bits(kind, dtype, channels_last, noise):
             assert kept.is_contiguous(memory_format=torch.channels_last) == channels_last
 
 
-@pytest.mark.xfail(
-    strict=True, reason="contiguous() leaves images of one channel as they are, which count as both orders"
-)
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_grey_images_are_channels_last_too(noise):
     """By their strides, which convolutions go by: in the other order these are slower and round otherwise."""

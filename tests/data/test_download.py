@@ -304,6 +304,8 @@ def test_the_data_folder_is_the_variable_or_in_the_cache(
     assert data_folder() == tmp_path
     monkeypatch.delenv("MNEMOS_DATA")
     assert data_folder() == cache_folder() / "data"
+    monkeypatch.delenv("MNEMOS_CACHE")
+    assert data_folder() == cache_folder() / "data"
     assert "mnemos" in str(cache_folder())
 
 

@@ -24,12 +24,6 @@ SETTINGS = [
 KILLS = 10
 
 
-def finished_rounds(run):
-    """The newest checkpoint's round: what must never be lost."""
-    names = [path.stem for path in run.file("checkpoints").glob("round-*.safetensors")]
-    return max((int(name.removeprefix("round-")) for name in names), default=0)
-
-
 def mnemos(*words, cwd):
     return subprocess.run(
         [*COMMAND, *words, "--json"], cwd=cwd, capture_output=True, text=True, timeout=240, check=True
@@ -43,7 +37,7 @@ def kill_once(words, cwd, moment, run_of):
         process.stderr.readline()  # the first line says that rounds are about to begin
         time.sleep(moment)
         alive = process.poll() is None
-        before = finished_rounds(run_of()) if run_of() else 0
+        before = run_of().saved_rounds if run_of() else 0
         process.send_signal(signal.SIGKILL)
     finally:
         process.kill()
@@ -66,7 +60,7 @@ def test_ten_kills_and_resumes_end_where_the_whole_run_does(tmp_path):
         alive, before = kill_once(words, tmp_path, moments.uniform(0.0, 0.5), run_of)
         run = run_of()
         assert run is not None
-        after = finished_rounds(run)
+        after = run.saved_rounds
         assert after >= before >= reached  # no finished round is lost
         read_metrics(run.file("metrics.jsonl"))  # and what was written can be read at any time
         reached, hits = after, hits + alive

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from mnemos.cli.options import Json, Out, Quiet, check_figure, split_words
 from mnemos.cli.output import console, percent, print_json, run_facts, watch
@@ -45,7 +46,11 @@ def compare(
     table = Table("variant", "accuracy (mean ± std)", "best", "worst", "seeds", box=None)
     for row in rows:
         table.add_row(
-            row["variant"], _cell(row), percent(row["best"]), percent(row["worst"]), str(len(row["runs"]))
+            Text(row["variant"]),
+            _cell(row),
+            percent(row["best"]),
+            percent(row["worst"]),
+            str(len(row["runs"])),
         )
     console.print(table)
     if drawn:

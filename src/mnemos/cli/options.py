@@ -66,4 +66,6 @@ def experiment_from(words: list[str] | None, shortcuts: dict[str, Any]) -> Exper
     data = changes.pop("data", None)
     if data is not None:
         changes = {**data_changes(data), **changes}
+    # An override that names a whole part beats the shortcut for its name, not those for its options.
+    changes = {name: value for name, value in changes.items() if name.removesuffix(".name") not in overrides}
     return load_experiment(recipe, {**changes, **overrides})

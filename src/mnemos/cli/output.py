@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from mnemos.federation import Outcome
 from mnemos.runs.execute import Observer, Silent
 from mnemos.runs.run import Run, Status
 
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 1000)  # in a pipe, nothing is cut off
 errors = Console(stderr=True)
 
 
@@ -82,10 +83,10 @@ class Bar(Lines):
         self._label = label
         self._last = ""
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             TimeRemainingColumn(),
             console=errors,
         )
@@ -163,7 +164,7 @@ def report_run(run: Run, as_json: bool) -> None:
         print_json(run_facts(run))
         return
     status = run.status
-    last = run.experiment.evaluate.test_last
+    last = min(run.experiment.evaluate.test_last, status.rounds)
     over = f", mean of the last {last} rounds" if last > 1 else ""
     console.print(f"[bold]{percent(status.accuracy)}[/] accuracy after {status.rounds} rounds{over}")
     typer.echo(f"files: {run.path}")

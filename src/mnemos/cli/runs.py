@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from mnemos.cli.options import Json
 from mnemos.cli.output import console, percent, print_json, run_facts
@@ -27,8 +28,8 @@ def runs(
         return
     table = Table("run", "status", "rounds", "accuracy", box=None)
     for fact in facts:
-        table.add_row(fact["run"], fact["status"], str(fact["rounds"]), percent(fact["accuracy"]))
-    console.print(table if facts else f"no runs in {folder}")
+        table.add_row(Text(fact["run"]), fact["status"], str(fact["rounds"]), percent(fact["accuracy"]))
+    console.print(table if facts else Text(f"no runs in {folder}"))
 
 
 def _facts(run: Run) -> dict[str, Any]:

@@ -149,6 +149,17 @@ def _turned_grid(images: Tensor, degrees: Tensor) -> Tensor:
     return torch.stack([(cos * x - sin * y) * (2 / width), (sin * x + cos * y) * (2 / height)], 3)
 
 
+def to_channels_last(images: Tensor) -> Tensor:
+    """Images [B, C, H, W] with all channels of a pixel side by side in memory.
+
+    Through a flat view, because with one channel PyTorch takes either order for the other, and a
+    convolution then goes by strides that say the wrong thing.
+    """
+    count, channels, height, width = images.shape
+    rows = images.permute(0, 2, 3, 1).flatten(1)
+    return rows.view(count, height, width, channels).permute(0, 3, 1, 2)
+
+
 def normalise(samples: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """(x − mean) / std as float32, per channel of images [B, C, H, W] or feature of vectors [B, D]."""
     sizes = (-1,) + (1,) * (samples.dim() - 2)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mnemos import rng
-from mnemos.data.augment import Augmentation, normalise
+from mnemos.data.augment import Augmentation, normalise, to_channels_last
 from mnemos.data.dataset import Dataset
 
 _KEEP_LIMIT = 256_000_000
@@ -122,8 +122,8 @@ class Loader:
         kept = self._normalised(self.split.samples[ration.samples])
         labels = self.split.labels[ration.samples]
         # Rows as they lie in memory, so that a batch is a copy of whole rows whatever the order of axes.
-        rows = kept.permute(0, 2, 3, 1).flatten(1) if self.channels_last else kept.flatten(1)
-        shape = kept.permute(0, 2, 3, 1).shape[1:] if self.channels_last else kept.shape[1:]
+        lying = kept.permute(0, 2, 3, 1) if self.channels_last else kept
+        rows, shape = lying.flatten(1), lying.shape[1:]
 
         def load(batch: Draw) -> tuple[Tensor, Tensor]:
             x = rows.index_select(0, batch.positions).view(-1, *shape)
@@ -133,14 +133,15 @@ class Loader:
         return load
 
     def _normalised(self, samples: Tensor) -> Tensor:
-        if self.channels_last:
-            # On the stored bytes, before they become four times as many.
-            samples = samples.contiguous(memory_format=torch.channels_last)
-        return normalise(samples, self.mean, self.std)
+        if not self.channels_last:
+            return normalise(samples, self.mean, self.std)
+        # Moved as stored bytes, before they become four times as many.
+        return to_channels_last(normalise(to_channels_last(samples), self.mean, self.std))
 
-    @staticmethod
-    def _noisy(x: Tensor, batch: Draw) -> Tensor:
-        return x if batch.noise is None else x + batch.noise
+    def _noisy(self, x: Tensor, batch: Draw) -> Tensor:
+        if batch.noise is None:
+            return x
+        return to_channels_last(x + batch.noise) if self.channels_last else x + batch.noise
 
 
 def join(batches: Sequence[Draw]) -> Draw:

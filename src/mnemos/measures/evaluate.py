@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mnemos.data.augment import normalise
+from mnemos.data.augment import normalise, to_channels_last
 from mnemos.data.dataset import Dataset, Split
 from mnemos.measures.measure import Scores
 from mnemos.models.memory import channels_last_is_safe
@@ -50,9 +50,8 @@ class Evaluator:
 
     @torch.no_grad()
     def _predict(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        if self._channels_last:
-            samples = samples.contiguous(memory_format=torch.channels_last)
-        logits = self._module(normalise(samples, self._mean, self._std))
+        x = normalise(samples, self._mean, self._std)
+        logits = self._module(to_channels_last(x) if self._channels_last else x)
         return logits.argmax(1), F.cross_entropy(logits, labels, reduction="none")
 
     def close(self) -> None:

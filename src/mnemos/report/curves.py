@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from mnemos.report.style import COLOURS, save
+from mnemos.report.style import COLOURS, plain, save
 from mnemos.runs.run import Run
 
 
@@ -35,11 +35,11 @@ def draw_curves(
         points = curve(runs, name)
         rounds = points.index.to_numpy(dtype=float)
         mean, spread = points["mean"].to_numpy(), points["std"].to_numpy()
-        axes.plot(rounds, mean, next(styles), color=colour, label=label, linewidth=1.8)
+        axes.plot(rounds, mean, next(styles), color=colour, label=plain(label), linewidth=1.8)
         axes.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
     seeds = max(len(runs) for runs in groups.values())
     spread_note = f" (mean ± std of {seeds} seeds)" if seeds > 1 else ""
-    axes.set(xlabel="round", ylabel=name.replace("_", " ") + spread_note, title=title)
+    axes.set(xlabel="round", ylabel=name.replace("_", " ") + spread_note, title=plain(title))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

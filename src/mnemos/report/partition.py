@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from mnemos.data.partition import Assignment, Floats, Ints
 from mnemos.errors import ConfigError, allowed
-from mnemos.report.style import save
+from mnemos.report.style import plain, save
 
 _CELLS = 1 << 21
 """Client × class counts in memory at a time."""
@@ -85,7 +85,7 @@ def partition_figure(
     title: str = "Who holds what",
 ) -> Figure:
     """A bar for each client (at most `clients` of them, evenly spread), stacked by label."""
-    names = [str(c) for c in range(classes)] if isinstance(classes, int) else [_plain(c) for c in classes]
+    names = [str(c) for c in range(classes)] if isinstance(classes, int) else [plain(c, 24) for c in classes]
     bars = max(1, min(clients, assignment.clients))
     shown = np.linspace(0, assignment.clients - 1, bars).astype(np.int64)
     table = label_counts(assignment, labels, len(names), shown)
@@ -135,12 +135,6 @@ def palette(classes: int) -> list[str]:
         return [_COLOURS[c % len(_COLOURS)] for c in range(classes)]
     walk = matplotlib.colormaps["viridis"](np.linspace(0, 1, classes))
     return [to_hex(colour) for colour in walk]
-
-
-def _plain(name: str) -> str:
-    # Matplotlib reads $ as mathematics and hides names that start with an underscore.
-    short = name if len(name) <= 24 else name[:23] + "…"
-    return (" " if short.startswith("_") else "") + short.replace("$", r"\$")
 
 
 def _hatch(label: int, classes: int) -> str:

@@ -12,6 +12,12 @@ COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#5
 """Distinguishable for people who can't tell red from green (after Okabe and Ito, 2008)."""
 
 
+def plain(name: str, most: int = 60) -> str:
+    """A name as a label: matplotlib reads $ as mathematics and hides what starts with an underscore."""
+    short = name if len(name) <= most else name[: most - 1] + "…"
+    return (" " if short.startswith("_") else "") + short.replace("$", r"\$")
+
+
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure; the suffix (png, pdf, svg) says how."""
     try:

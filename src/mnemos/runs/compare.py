@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment, load_experiment
@@ -26,16 +26,28 @@ class Comparison(Options):
     variants: dict[str, dict[str, Any]] = Field(min_length=1)
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1)
 
+    @field_validator("seeds")
     @classmethod
-    def read(cls, path: Path, changes: Mapping[str, Any], seeds: tuple[int, ...] | None = None) -> Comparison:
-        """A comparison from a YAML file; `changes` apply to the base."""
-        given = read_yaml(path)
+    def _each_once(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError(f"found {', '.join(map(str, value))}; each seed can be used once")
+        return value
+
+    @classmethod
+    def read(
+        cls,
+        source: str | Path | dict[str, Any],
+        changes: Mapping[str, Any],
+        seeds: tuple[int, ...] | None = None,
+    ) -> Comparison:
+        """A comparison from a YAML file or a mapping; `changes` apply to the base."""
+        given = source if isinstance(source, dict) else read_yaml(Path(source))
+        given = {**given, "seeds": seeds} if seeds else given
         try:
             comparison = cls.parse(given)
         except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
-        update: dict[str, Any] = {"base": merge(comparison.base, changes, Experiment)}
-        return comparison.model_copy(update=update | ({"seeds": seeds} if seeds else {}))
+            raise error if isinstance(source, dict) else ConfigError(f"{source}: {error}") from None
+        return comparison.model_copy(update={"base": merge(comparison.base, changes, Experiment)})
 
     def experiments(self) -> dict[str, list[Experiment]]:
         """One experiment a variant and seed."""

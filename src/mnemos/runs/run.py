@@ -5,7 +5,7 @@ environment.json    versions and machine
 engine.json         the engine in use, its arithmetic, and why it was taken
 metrics.jsonl       what was measured
 timing.jsonl        seconds a round
-checkpoints/        the newest two
+checkpoints/        the newest two, and the last that waited for the disk
 status.json         running, finished, interrupted, diverged or failed
 model.safetensors   the trained model, once finished
 """
@@ -92,9 +92,15 @@ class Run:
             status = _STATUS.validate_python(known)
         except ValidationError:
             raise DataError(f"{self.file('status.json')}: it is damaged") from None
-        if status.status == "running" and not self.locked:
-            return Status("interrupted", status.rounds, status.accuracy, status.message)
-        return status
+        if status.status != "running":
+            return status
+        return Status("running" if self.locked else "interrupted", self.saved_rounds)
+
+    @property
+    def saved_rounds(self) -> int:
+        """Rounds up to the newest checkpoint."""
+        names = [path.stem for path in self.file("checkpoints").glob("round-*.safetensors")]
+        return max((int(name.removeprefix("round-")) for name in names), default=0)
 
     @property
     def engine(self) -> Engine | None:
