@@ -20,7 +20,7 @@ from mnemos.models.dropout import set_generator
 from mnemos.models.features import features_and_logits
 from mnemos.models.memory import channels_last_is_safe
 from mnemos.models.model import build_model
-from mnemos.vector import Bound, Layout
+from mnemos.vector import Bound
 
 
 @contextmanager
@@ -94,11 +94,6 @@ class Trainer:
             fast_convolutions(self.module)
         forward = torch.compile(self.module) if plan.arithmetic.compile else self.module
         self.net = _Module(self.module, forward)  # type: ignore[arg-type]
-
-    @property
-    def layout(self) -> Layout:
-        """The layout of the model."""
-        return self.bound.layout
 
     def __call__(self, task: Task) -> Update:
         """Train one client for one round."""

@@ -16,11 +16,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from mnemos.client import finish, fresh_model, intra_op, ration, view
+from mnemos.client import finish, fresh_model, has_batch_norm, intra_op, ration, view
 from mnemos.data.batches import Draw, Key, Loader, Ration, draws, join, order
 from mnemos.data.dataset import Dataset
 from mnemos.engines.batchnorm import mask_batch_norm
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
+from mnemos.engines.rows import Rows, stack
 from mnemos.errors import ConfigError
 from mnemos.message import Arithmetic, Plan, Task
 from mnemos.methods.method import Client, State, Update
@@ -103,6 +104,7 @@ class VmapRunner(Runner):
         if any(isinstance(part, Dropout) for part in self._module.modules()):
             raise ConfigError("vmap can't run a model with dropout; allowed: auto, serial, threads", "engine")
         self._layout = Layout.of(self._module)
+        self._batch_norm = has_batch_norm(self._module)
         self._norms = mask_batch_norm(self._module)
         changed = changed_buffers(self._module, dataset.shape)
         if changed:
@@ -130,10 +132,10 @@ class VmapRunner(Runner):
     def _train(self, tasks: list[Task]) -> list[Update]:
         """The updates of one chunk, in its order."""
         plan, optimizer = self.plan, self.plan.local.optimizer
-        rations = [ration(task, bool(self._norms)) for task in tasks]
+        rations = [ration(task, self._batch_norm) for task in tasks]
         rank = sorted(range(len(tasks)), key=lambda k: -rations[k].total)
         clients = [view(task, self._dataset.train.labels, len(self._dataset.classes)) for task in tasks]
-        stacked, dims = _stack([clients[k] for k in rank])
+        stacked, dims = stack([clients[k] for k in rank])
         keys = [(plan.seed, tasks[k].round, tasks[k].client) for k in rank]
         feed = self._feed([rations[k] for k in rank], keys)
         parameters = torch.stack([tasks[k].model for k in rank])
@@ -143,7 +145,7 @@ class VmapRunner(Runner):
         for step in range(rations[rank[0]].total):
             active = sum(rations[k].total > step for k in rank)
             x, labels, mask, sizes = next(feed)
-            rows = _Rows(active, stacked, dims)
+            rows = Rows(active, stacked, dims)
             gradients, loss, new = self._gradients(
                 rows, parameters[:active], buffers[:active], x, labels, mask
             )
@@ -160,7 +162,7 @@ class VmapRunner(Runner):
             updates[k] = finish(tasks[k], clients[k], end, statistics, rations[k].total, mean)
         return [updates[k] for k in range(len(tasks))]
 
-    def _correct(self, rows: _Rows, gradients: Tensor, parameters: Tensor) -> Tensor:
+    def _correct(self, rows: Rows, gradients: Tensor, parameters: Tensor) -> Tensor:
         method = self.plan.method
         if not method.corrects:
             return gradients
@@ -210,7 +212,7 @@ class VmapRunner(Runner):
         return _Batch(x[source], labels[source], mask.float(), sizes)
 
     def _gradients(
-        self, rows: _Rows, parameters: Tensor, buffers: Tensor, x: Tensor, labels: Tensor, mask: Tensor | None
+        self, rows: Rows, parameters: Tensor, buffers: Tensor, x: Tensor, labels: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients [K, P], losses [K] and new buffers [K, Q] of one batch a client."""
 
@@ -261,56 +263,3 @@ class VmapRunner(Runner):
         activations = 2 * (numbers // 2) * self.plan.local.batch
         vectors = 5 * (self._layout.size + self._layout.buffer_size)
         return max(1, int(limit / (4 * (activations + vectors))))
-
-
-class _Rows:
-    """`vmap` over the first rows of a chunk, for functions whose last argument is a `Client`."""
-
-    def __init__(self, active: int, stacked: Client, dims: Client) -> None:
-        self._client = _first(active, stacked, dims)
-        self._dims = dims
-
-    def apply(self, function: Any, *tensors: Tensor | None) -> Any:
-        """The function of (tensors…, client) for every row."""
-        dims = tuple(None if tensor is None else 0 for tensor in tensors)
-        return vmap(function, in_dims=(*dims, self._dims))(*tensors, self._client)
-
-
-def _first(active: int, stacked: Client, dims: Client) -> Client:
-    def cut(tensor: Tensor, dim: int | None) -> Tensor:
-        return tensor if dim is None else tensor[:active]
-
-    def cut_state(state: State, dims: Any) -> State:
-        return {name: cut(tensor, dims[name]) for name, tensor in state.items()}
-
-    return Client(
-        cut(stacked.start, dims.start),  # type: ignore[arg-type]
-        cut_state(stacked.received, dims.received),
-        cut_state(stacked.state, dims.state),
-        cut(stacked.counts, dims.counts),  # type: ignore[arg-type]
-    )
-
-
-def _stack(clients: list[Client]) -> tuple[Client, Client]:
-    """Clients as one whose tensors have a row a client, and where the rows are.
-
-    What is the same object for all (the received model, as a rule) is shared instead of copied.
-    """
-
-    def stack(tensors: list[Tensor]) -> tuple[Tensor, int | None]:
-        shared = all(tensor is tensors[0] for tensor in tensors)
-        return (tensors[0], None) if shared else (torch.stack(tensors), 0)
-
-    def stack_states(states: list[State]) -> tuple[State, Any]:
-        pairs = {name: stack([state[name] for state in states]) for name in states[0]}
-        return {name: pair[0] for name, pair in pairs.items()}, {
-            name: pair[1] for name, pair in pairs.items()
-        }
-
-    columns: list[tuple[Any, Any]] = [
-        stack([client.start for client in clients]),
-        stack_states([client.received for client in clients]),
-        stack_states([client.state for client in clients]),
-        stack([client.counts for client in clients]),
-    ]
-    return Client(*(values for values, _ in columns)), Client(*(dims for _, dims in columns))
