@@ -333,7 +333,7 @@ def test_compare_prints_a_table_draws_and_runs_nothing_twice(command, comparison
     header, slow, fast, figure, files = ended.out.splitlines()
     assert re.split(r" {2,}", header.strip()) == [
         "variant",
-        "accuracy (mean ± std)",
+        "test accuracy (mean ± std)",
         "best",
         "worst",
         "seeds",

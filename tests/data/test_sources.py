@@ -906,7 +906,7 @@ def test_parquet_folders_that_make_no_sense_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spec", [{"name": "parquet", "path": "a"}, {"name": "huggingface", "path": "a"}])
 def test_a_missing_pyarrow_is_told(monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    refused(spec, "pip install 'mnemos[parquet]'", kind=ConfigError)
+    refused(spec, "extra 'parquet'", kind=ConfigError)
 
 
 # Hugging Face

@@ -43,7 +43,9 @@ def compare(
     if as_json:
         print_json({"status": "finished", "variants": rows, "figure": str(drawn) if drawn else None})
         return
-    table = Table("variant", "accuracy (mean ± std)", "best", "worst", "seeds", box=None)
+    last = next(iter(compared.runs.values()))[0].experiment.evaluate.test_last
+    over = f" of the last {last} rounds" if last > 1 else ""
+    table = Table("variant", f"test accuracy{over} (mean ± std)", "best", "worst", "seeds", box=None)
     for row in rows:
         table.add_row(
             Text(row["variant"]),

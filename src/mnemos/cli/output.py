@@ -55,7 +55,10 @@ class Lines(Silent):
         """Say where the run is."""
         super().started(run, experiment, round)
         self._rounds, self._first, self._begin = experiment.rounds, round, time.monotonic()
-        self.say(f"{self._prefix}{run.path} (from round {round + 1} of {experiment.rounds})")
+        left = (
+            f"from round {round + 1} of {experiment.rounds}" if round < experiment.rounds else "already done"
+        )
+        self.say(f"{self._prefix}{run.path} ({left})")
 
     def engine(self, runner: Runner) -> None:
         """Say which engine was taken and why."""
@@ -116,14 +119,14 @@ class Bar(Lines):
 
 def describe(runner: Runner) -> str:
     """The engine in a few words."""
-    options = {key: value for key, value in runner.engine.dump().items() if key != "name" and value}
-    text = type(runner.engine).name + (f" {options}" if options else "")
+    options = [f"{key} {value}" for key, value in runner.engine.dump().items() if key != "name" and value]
+    text = ", ".join([type(runner.engine).name, *options])
     return f"{text} ({runner.why})" if runner.why else text
 
 
 def summary(outcome: Outcome) -> str:
     """Loss and accuracies of a round."""
-    parts = [f"loss {outcome.loss:.3f}"]
+    parts = [f"loss {outcome.loss:.4g}"]
     if outcome.validation:
         parts.append(f"validation {percent(outcome.validation.accuracy)}")
     if outcome.test:
@@ -154,7 +157,7 @@ def ending(observer: Observer, as_json: bool) -> Iterator[None]:
         sentence = f"error: {error}" if code == 4 else f"interrupted; 'mnemos resume {run.path}' goes on"
         typer.echo(sentence, err=True)
         if as_json:
-            print_json({**run_facts(run), "exit_code": code})
+            print_json({**run_facts(run), "error": sentence.removeprefix("error: "), "exit_code": code})
         raise SystemExit(code) from None
 
 
@@ -166,7 +169,8 @@ def report_run(run: Run, as_json: bool) -> None:
     status = run.status
     last = min(run.experiment.evaluate.test_last, status.rounds)
     over = f", mean of the last {last} rounds" if last > 1 else ""
-    console.print(f"[bold]{percent(status.accuracy)}[/] accuracy after {status.rounds} rounds{over}")
+    rounds = f"{status.rounds} round" + ("s" if status.rounds != 1 else "")
+    console.print(f"[bold]{percent(status.accuracy)}[/] accuracy after {rounds}{over}")
     typer.echo(f"files: {run.path}")
     typer.echo(f"next:  mnemos resume {run.path} --rounds {2 * status.rounds}   (go on for longer)")
     typer.echo(f"       mnemos runs {run.path.parent}   (all runs here)")

@@ -111,7 +111,7 @@ def pyarrow() -> Any:
         import pyarrow.parquet
     except ImportError:
         raise ConfigError(
-            "this data source needs the package pyarrow: pip install 'mnemos[parquet]'"
+            "this data source needs the package pyarrow, which Mnemos installs with its extra 'parquet'"
         ) from None
     return pyarrow
 
