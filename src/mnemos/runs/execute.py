@@ -133,13 +133,14 @@ def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, o
 
 
 def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, observer: Observer) -> None:
-    checkpoints = _checkpoints(run)
+    checkpoints, recorded = _checkpoints(run), run.engine
     with run.file("timing.jsonl").open("a") as timing:
         while federation.round < federation.experiment.rounds:
             begin = time.perf_counter()
             outcome = federation.advance(runner)
-            if run.engine != runner.engine:
+            if recorded != runner.engine:
                 _record_engine(run, runner)
+                recorded = runner.engine
                 observer.engine(runner)
             store.append(outcome.records)
             checkpoints.save(federation, store)
