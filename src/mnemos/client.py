@@ -53,7 +53,10 @@ def ration(task: Task, batch_norm: bool) -> Ration:
 
 def view(task: Task, labels: Tensor, classes: int) -> Client:
     """What the method sees of a client."""
-    counts = torch.bincount(labels[task.samples], minlength=classes)
+    counted = task.samples
+    if task.plan.method.loss.counts_held_out:
+        counted = torch.cat([counted, task.held_out])
+    counts = torch.bincount(labels[counted], minlength=classes)
     return Client(task.model, task.received, task.state, counts.float())
 
 

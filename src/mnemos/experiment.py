@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
 from mnemos.data.dataset import Source, sources
 from mnemos.data.partition import Partition, partitions
@@ -16,6 +16,7 @@ from mnemos.data.streams import Static, Stream, streams
 from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError
 from mnemos.local import Local
+from mnemos.measures.forgetting import Forgetting
 from mnemos.measures.measure import Measure
 from mnemos.measures.measure import measures as known_measures
 from mnemos.message import Plan
@@ -31,6 +32,10 @@ class Evaluate(Options):
 
     every: int = Field(10, ge=1, description="rounds between evaluations on the union of validation sets")
     test_last: int = Field(1, ge=0, description="test in each of this many last rounds; reported is the mean")
+    forgetting: NonNegativeInt | tuple[PositiveInt, ...] = Field(
+        (),
+        description="rounds whose forgetting is measured: a list, or n for 1, n, 2n, … and the last",
+    )
 
 
 class Experiment(Options):
@@ -62,6 +67,11 @@ class Experiment(Options):
     def plan(self) -> Plan:
         """The part of the experiment that clients need."""
         return Plan(data=self.data, model=self.model, method=self.method, local=self.local, seed=self.seed)
+
+    @property
+    def watching(self) -> tuple[Measure, ...]:
+        """All measures, with those that `evaluate` asks for."""
+        return (Forgetting(rounds=self.evaluate.forgetting), *self.measures)
 
     def hash(self) -> str:
         """Twelve hexadecimal digits that stay the same as long as the experiment does."""

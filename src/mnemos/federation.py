@@ -19,7 +19,7 @@ from mnemos.engines.engine import Runner, Work
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
 from mnemos.measures.evaluate import Evaluator
-from mnemos.measures.measure import Moment, Record, Scores
+from mnemos.measures.measure import Moment, Opening, Record, Scores, Watch
 from mnemos.message import Plan, Task
 from mnemos.methods.method import Server, State, Update
 from mnemos.models.buffers import changed_buffers
@@ -73,11 +73,14 @@ class Federation:
         records: list[Record] = []
         loss, samples, sent = 0.0, 0, 0
         states: dict[int, State] = {}
+        watches = self._watches(number)
         for update in runner.run(self._tasks(number, runner)):
             reason = next(filter(None, (screen(update, self.layout) for screen in self.screens)), None)
             if reason is not None:
                 records.append(Record(number, f"rejected: {reason}", 1.0, client=update.client))
                 continue
+            for watch in watches:
+                watch.see(update.client, self.server.model + update.delta, update.buffers)
             fold.add(update, self.method.weighting.weigh(update, self.layout))
             if update.state:
                 states[update.client] = update.state
@@ -104,6 +107,8 @@ class Federation:
             Record(number, "bytes_up", float(sent)),
             Record(number, "bytes_down", float(received * self.cohort_size)),
         ]
+        for watch in watches:
+            records += watch.records()
         validation, test = self._evaluate(number)
         records += self._measure(number, validation, test)
         return Outcome(number, records, loss / samples, validation, test)
@@ -132,8 +137,22 @@ class Federation:
                 received=received,
                 state=self.states.get(client, fresh),
                 samples=torch.from_numpy(np.ascontiguousarray(samples)),
+                held_out=torch.from_numpy(np.ascontiguousarray(self.assignment.held_out(client))),
                 noise=0.0 if noise is None else float(noise[client]),
             )
+
+    def _watches(self, number: int) -> list[Watch]:
+        opening = Opening(
+            number,
+            self.experiment.rounds,
+            self.server.model,
+            self.server.buffers,
+            self.assignment,
+            self.cohort(number),
+            lambda model, buffers, indices: self._evaluator(model, buffers, self.dataset.train, indices),
+        )
+        watches = (measure.watch(opening) for measure in self.experiment.watching)
+        return [watch for watch in watches if watch is not None]
 
     def _evaluate(self, number: int) -> tuple[Scores | None, Scores | None]:
         when, last = self.experiment.evaluate, self.experiment.rounds
@@ -242,6 +261,11 @@ def _check(experiment: Experiment, dataset: Dataset, assignment: Assignment, mod
             part.draw(1, dataset.shape, torch.Generator())  # type: ignore[arg-type]
         except ConfigError as error:
             raise error.under("local.augment") from None
+    if experiment.evaluate.forgetting and not len(assignment.union_held_out()):
+        raise ConfigError(
+            "forgetting is measured on validation data, and no client holds any; raise partition.validation",
+            "evaluate.forgetting",
+        )
     if has_batch_norm(module):
         if local.batch == 1:
             raise ConfigError("found 1, but batch-norm needs at least 2 samples a batch", "local.batch")

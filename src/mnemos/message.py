@@ -58,11 +58,18 @@ class Task:
     state: State
     samples: Tensor
     """Indices of the client's training samples in this round."""
+    held_out: Tensor
+    """Indices of its validation samples: some losses count their labels."""
     noise: float = 0.0
 
     def to_bytes(self) -> bytes:
         """The task as one buffer."""
-        tensors = {"model": self.model, "buffers": self.buffers, "samples": self.samples}
+        tensors = {
+            "model": self.model,
+            "buffers": self.buffers,
+            "samples": self.samples,
+            "held_out": self.held_out,
+        }
         header = {
             "plan": self.plan.model_dump(mode="json"),
             "round": self.round,
@@ -85,6 +92,7 @@ class Task:
                 states["received"],
                 states["state"],
                 tensors["samples"],
+                tensors["held_out"],
                 float(header["noise"]),
             )
         except (KeyError, TypeError, ValueError) as error:

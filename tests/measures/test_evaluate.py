@@ -31,7 +31,11 @@ MODELS = {
 
 def scores(predicted, labels, losses=None):
     losses = [0.0] * len(labels) if losses is None else losses
-    return Scores(torch.tensor(predicted), torch.tensor(labels), torch.tensor(losses))
+    return Scores(
+        F.one_hot(torch.tensor(predicted, dtype=torch.int64), 10).float(),
+        torch.tensor(labels),
+        torch.tensor(losses),
+    )
 
 
 def moment(validation=None, test=None, assignment=None):
@@ -222,7 +226,7 @@ def test_client_accuracy_needs_validation():
 
 def test_nobody_is_recorded_where_nobody_holds_out():
     assignment = Assignment(np.arange(3), np.array([0, 1, 3]), 0.0)
-    nothing = Scores(*(torch.zeros(0, dtype=kind) for kind in (torch.int64, torch.int64, torch.float32)))
+    nothing = Scores(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
     assert list(ClientAccuracy().records(moment(validation=nothing, assignment=assignment))) == []
 
 

@@ -45,14 +45,14 @@ class Evaluator:
             return self._predict(samples, labels[where])
 
         parts = list(self._pool.map(predict, range(0, len(labels), _CHUNK)))
-        predicted, losses = (torch.cat(column) for column in zip(*parts, strict=True))
-        return Scores(predicted, labels, losses)
+        logits, losses = (torch.cat(column) for column in zip(*parts, strict=True))
+        return Scores(logits, labels, losses)
 
     @torch.no_grad()
     def _predict(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         x = normalise(samples, self._mean, self._std)
         logits = self._module(to_channels_last(x) if self._channels_last else x)
-        return logits.argmax(1), F.cross_entropy(logits, labels, reduction="none")
+        return logits, F.cross_entropy(logits, labels, reduction="none")
 
     def close(self) -> None:
         """End the threads."""

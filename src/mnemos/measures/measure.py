@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 from torch import Tensor
 
@@ -21,6 +22,9 @@ class Record:
     name: str
     value: float
     client: int | None = None
+    """Whose data it was measured on; none: the whole federation's."""
+    model: int | None = None
+    """The client whose updated model it was measured of; none: the global model."""
     task: int | None = None
     cls: int | None = None
 
@@ -29,9 +33,14 @@ class Record:
 class Scores:
     """What a model says of a set of samples."""
 
-    predicted: Tensor
+    logits: Tensor
     labels: Tensor
     losses: Tensor
+
+    @cached_property
+    def predicted(self) -> Tensor:
+        """The class it takes each sample for."""
+        return self.logits.argmax(1)
 
     @property
     def hits(self) -> Tensor:
@@ -65,12 +74,41 @@ class Moment:
     test: Scores | None
 
 
-class Measure(Part):
-    """Something that can be recorded at an evaluation."""
+@dataclass(frozen=True)
+class Opening:
+    """The federation at the start of a round, before its clients train."""
 
-    @abstractmethod
+    round: int
+    last: int
+    """The number of the experiment's last round."""
+    model: Tensor
+    buffers: Tensor
+    assignment: Assignment
+    cohort: Ints
+    evaluate: Callable[[Tensor, Tensor, Tensor], Scores]
+    """Scores of a model (parameters, buffers) on training-set samples, by their indices."""
+
+
+class Watch(Protocol):
+    """Looks on while a round's clients come back one by one."""
+
+    def see(self, client: int, model: Tensor, buffers: Tensor) -> None:
+        """A client's model after its local training."""
+
+    def records(self) -> Iterator[Record]:
+        """What was measured, once all are back."""
+
+
+class Measure(Part):
+    """Something that can be recorded: at an evaluation, or of the updates of a round."""
+
     def records(self, moment: Moment) -> Iterator[Record]:
-        """The numbers for one moment."""
+        """The numbers for one evaluation."""
+        return iter(())
+
+    def watch(self, opening: Opening) -> Watch | None:
+        """Someone to look on in this round, if it is of interest."""
+        return None
 
 
 measures: Registry[Measure] = Registry("measure", Measure, "mnemos.measures")

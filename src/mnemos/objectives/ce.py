@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from mnemos.objectives.objective import Objective, objectives
+from mnemos.objectives.softmax import nll, wide
 
 
 @objectives.register("ce")
@@ -13,4 +14,4 @@ class CrossEntropy(Objective):
 
     def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         """Losses [B]; what the client holds plays no part."""
-        return logits.logsumexp(1) - logits.gather(1, labels[:, None]).squeeze(1)
+        return nll(wide(logits), labels)

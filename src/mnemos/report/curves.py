@@ -11,15 +11,12 @@ from matplotlib.figure import Figure
 
 from mnemos.report.style import COLOURS, plain, save
 from mnemos.runs.run import Run
+from mnemos.runs.store import overall
 
 
 def curve(runs: Sequence[Run], name: str) -> pd.DataFrame:
     """Mean, standard deviation and number of runs of an overall metric, by round."""
-    frames = []
-    for run in runs:
-        metrics = run.metrics
-        whole = metrics["client"].isna() & metrics["class"].isna() & metrics["task"].isna()
-        frames.append(metrics[whole & (metrics["name"] == name)][["round", "value"]])
+    frames = [overall(run.metrics, name)[["round", "value"]] for run in runs]
     grouped = pd.concat(frames).groupby("round")["value"]
     return grouped.agg(["mean", "std", "count"]).fillna({"std": 0.0})
 

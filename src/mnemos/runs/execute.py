@@ -25,7 +25,7 @@ from mnemos.federation import Federation, Outcome
 from mnemos.files import write_atomically
 from mnemos.runs.checkpoint import Checkpoints
 from mnemos.runs.run import Run, Status, create
-from mnemos.runs.store import Store, read_metrics
+from mnemos.runs.store import Store, overall, read_metrics
 from mnemos.vector import save_model
 from mnemos.version import __version__
 
@@ -168,9 +168,8 @@ def _record_engine(run: Run, runner: Runner) -> None:
 def _accuracy(run: Run, experiment: Experiment) -> float | None:
     """Mean test accuracy over the last rounds that ask for it; validation's where there is no test."""
     metrics = run.metrics
-    overall = metrics[metrics["client"].isna() & metrics["class"].isna() & metrics["task"].isna()]
     for name in ("test_accuracy", "validation_accuracy"):
-        values = overall[overall["name"] == name].set_index("round")["value"]
+        values = overall(metrics, name).set_index("round")["value"]
         if len(values):
             first = experiment.rounds - max(experiment.evaluate.test_last, 1) + 1
             last = values[values.index >= first]

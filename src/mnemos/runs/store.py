@@ -19,7 +19,9 @@ import pandas as pd
 from mnemos.errors import DataError
 from mnemos.measures.measure import Record
 
-COLUMNS = ["round", "client", "task", "class", "name", "value"]
+COLUMNS = ["round", "client", "model", "task", "class", "name", "value"]
+_WHOLE = COLUMNS[:5]
+"""Columns of whole numbers; all but the round can be empty."""
 
 
 class Store:
@@ -56,8 +58,13 @@ def read_metrics(path: Path) -> pd.DataFrame:
     """All complete records as a data frame; works while the file is being written."""
     rows = list(_rows(path))
     frame = pd.DataFrame(rows, columns=COLUMNS)
-    whole = dict.fromkeys(COLUMNS[:4], "Int64")
+    whole = dict.fromkeys(_WHOLE, "Int64")
     return frame.astype({**whole, "value": "float64"})
+
+
+def overall(metrics: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The rows of a metric that speak of the global model and the whole federation."""
+    return metrics[metrics[_WHOLE[1:]].isna().all(axis=1) & (metrics["name"] == name)]
 
 
 def _line(record: Record) -> bytes:
@@ -75,7 +82,7 @@ def _is_record(row: Any) -> bool:
         and isinstance(row.get("name"), str)
         and isinstance(row.get("value"), float | int | None)
         and isinstance(row.get("round"), int)
-        and all(isinstance(row.get(key), int | None) for key in COLUMNS[1:4])
+        and all(isinstance(row.get(key), int | None) for key in _WHOLE[1:])
     )
 
 

@@ -1,0 +1,35 @@
+"""Re-weighted softmax cross-entropy (WSM), and balanced softmax, which has the same gradient."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mnemos.objectives.objective import LabelAware, objectives
+from mnemos.objectives.softmax import log_proportions, nll, only_held, pick, wide
+
+
+@objectives.register("wsm")
+class ReweightedSoftmax(LabelAware):
+    """−f_y + log Σ_c β_c exp f_c, with β_c the share of class c among the client's samples.
+
+    Legate, Caccia, Belilovsky, 2023, arXiv 2304.05260, equation 4. Classes the client doesn't hold have
+    β_c = 0: they are neither pushed down nor pulled up.
+    """
+
+    def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+        """Losses [B]."""
+        scores = wide(logits)
+        weighted = only_held(scores + log_proportions(counts), counts)
+        return weighted.logsumexp(1) - pick(scores, labels)
+
+
+@objectives.register("balanced")
+class BalancedSoftmax(LabelAware):
+    """−f_y − log n_y + log Σ_c n_c exp f_c (Ren et al., 2020, arXiv 2007.10740), with the client's counts.
+
+    It differs from `wsm` by −log β_y, which no parameter can change: the gradients are the same.
+    """
+
+    def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+        """Losses [B]."""
+        return nll(only_held(wide(logits) + log_proportions(counts), counts), labels)
