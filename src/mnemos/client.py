@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +15,11 @@ from mnemos.data.batches import Loader, Ration, draws
 from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
 from mnemos.message import Plan, Task, update_to_bytes
-from mnemos.methods.method import Client, Finished, Update
+from mnemos.methods.method import Batch, Client, Finished, Method, Net, State, Update, When
 from mnemos.models.convolution import fast_convolutions
 from mnemos.models.dropout import set_generator
 from mnemos.models.features import features_and_logits
+from mnemos.models.functional import Functional
 from mnemos.models.memory import channels_last_is_safe
 from mnemos.models.model import build_model
 from mnemos.vector import Bound
@@ -51,6 +53,11 @@ def ration(task: Task, batch_norm: bool) -> Ration:
     return Ration(task.samples, local.batch, local.epochs, local.steps, task.noise, batch_norm)
 
 
+def once(task: Task) -> Ration:
+    """One pass over all of a client's samples."""
+    return Ration(task.samples, task.plan.local.batch, 1, None, task.noise, drop_single=False)
+
+
 def view(task: Task, labels: Tensor, classes: int) -> Client:
     """What the method sees of a client."""
     counted = task.samples
@@ -60,9 +67,11 @@ def view(task: Task, labels: Tensor, classes: int) -> Client:
     return Client(task.model, task.received, task.state, counts.float())
 
 
-def finish(task: Task, client: Client, end: Tensor, buffers: Tensor, steps: int, loss: float) -> Update:
+def finish(
+    task: Task, client: Client, end: Tensor, buffers: Tensor, steps: int, loss: float, surveyed: State
+) -> Update:
     """The update of a client that has trained."""
-    change, state = task.plan.method.upload(Finished(client, end, steps, task.plan.local))
+    change, state = task.plan.method.upload(Finished(client, end, steps, task.plan.local, surveyed))
     return Update(
         task.client, task.round, len(task.samples), steps, loss, end - task.model, buffers, change, state
     )
@@ -71,8 +80,8 @@ def finish(task: Task, client: Client, end: Tensor, buffers: Tensor, steps: int,
 class _Module:
     """A bound module as the function a method sees."""
 
-    def __init__(self, module: nn.Module, forward: nn.Module) -> None:
-        self._module = module
+    def __init__(self, trainer: Trainer, forward: nn.Module) -> None:
+        self._trainer = trainer
         self._forward = forward
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -80,23 +89,32 @@ class _Module:
         return logits
 
     def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return features_and_logits(self._module, x)
+        return features_and_logits(self._trainer.module, x)
+
+    def at(self, parameters: Tensor) -> Net:
+        return self._trainer.functional.net(parameters, self._trainer.bound.buffers).at(parameters)
 
 
 class Trainer:
     """A model replica that runs clients' rounds one after the other; one a thread."""
 
     def __init__(self, plan: Plan, dataset: Dataset) -> None:
+        self._plan = plan
         self.bound = Bound(fresh_model(plan, dataset))
         self.module = self.bound.module.train()
         self.dataset = dataset
         self.batch_norm = has_batch_norm(self.module)
-        channels_last = plan.arithmetic.channels_last and channels_last_is_safe(self.module)
-        self.loader = Loader(dataset, plan.local.augment, channels_last)
-        if channels_last and not plan.arithmetic.compile:
+        self._channels_last = plan.arithmetic.channels_last and channels_last_is_safe(self.module)
+        self.loader = Loader(dataset, plan.local.augment, self._channels_last)
+        if self._channels_last and not plan.arithmetic.compile:
             fast_convolutions(self.module)
         forward = torch.compile(self.module) if plan.arithmetic.compile else self.module
-        self.net = _Module(self.module, forward)  # type: ignore[arg-type]
+        self.net = _Module(self, forward)  # type: ignore[arg-type]
+
+    @cached_property
+    def functional(self) -> Functional:
+        """A second replica, for methods that look at other models than the one being trained."""
+        return Functional(fresh_model(self._plan, self.dataset))
 
     def __call__(self, task: Task) -> Update:
         """Train one client for one round."""
@@ -106,24 +124,56 @@ class Trainer:
         key = (plan.seed, task.round, task.client)
         set_generator(self.module, rng.generator(plan.seed, "dropout", task.round, task.client))
         client = view(task, self.dataset.train.labels, len(self.dataset.classes))
+        surveyed = self._survey("start", task, client)
         state = optimizer.init(bound.parameters)
         todo = ration(task, self.batch_norm)
         load_batch = self.loader.keep(todo)
         total, seen = torch.zeros(()), 0
-        for batch in draws(todo, local.augment, self.dataset.shape, key):
-            x, labels = load_batch(batch)
+        for draw in draws(todo, local.augment, self.dataset.shape, key):
+            batch = Batch(*load_batch(draw))
             bound.gradients.zero_()
-            loss = method.batch_loss(self.net, x, labels, client).mean()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss = self._gradient(method, batch, client)
             with torch.no_grad():
                 gradient = method.correct(bound.gradients, bound.parameters, client)
                 optimizer.step(bound.parameters, gradient, state, local.lr, local.weight_decay)
-                total += loss * len(labels)
-            seen += len(labels)
+                if method.settles:
+                    bound.parameters.copy_(method.settle(bound.parameters, self.net, batch, client))
+                total += loss * len(batch.labels)
+            seen += len(batch.labels)
+        surveyed |= self._survey("end", task, client)
         with torch.no_grad():
-            return finish(
-                task, client, bound.parameters.clone(), bound.buffers.clone(), todo.total, float(total) / seen
-            )
+            end, buffers = bound.parameters.clone(), bound.buffers.clone()
+            return finish(task, client, end, buffers, todo.total, float(total) / seen, surveyed)
+
+    def _gradient(self, method: Method, batch: Batch, client: Client) -> Tensor:
+        """Leaves a batch's gradient in the bound vector, and gives its mean loss."""
+        parameters = self.bound.parameters
+        if not method.looks:
+            loss = batch.mean(method.batch_loss(self.net, batch, client))
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+        here = parameters.clone()
+        parameters.copy_(method.look(here, client))
+        loss = batch.mean(method.batch_loss(self.net, batch, client))
+        loss.backward()  # type: ignore[no-untyped-call]
+        parameters.copy_(here)
+        return loss
+
+    def _survey(self, when: When, task: Task, client: Client) -> State:
+        """What the method's parts find in a pass over the client's samples, as means."""
+        method = task.plan.method
+        if not method.surveys(when):
+            return {}
+        loader = Loader(self.dataset, (), self._channels_last)
+        key = (task.plan.seed, task.round, task.client)
+        sums: State = {}
+        with torch.no_grad(), self.functional.evaluating():
+            net = self.functional.net(self.bound.parameters, self.bound.buffers)
+            for draw in draws(once(task), (), self.dataset.shape, key):
+                found = method.survey(when, self.bound.parameters, net, Batch(*loader(draw)), client)
+                for name, value in found.items():
+                    sums[name] = sums[name] + value if name in sums else value
+        return {name: value / len(task.samples) for name, value in sums.items()}
 
 
 def train_message(message: bytes) -> bytes:

@@ -32,6 +32,9 @@ class Evaluate(Options):
 
     every: int = Field(10, ge=1, description="rounds between evaluations on the union of validation sets")
     test_last: int = Field(1, ge=0, description="test in each of this many last rounds; reported is the mean")
+    patience: int = Field(
+        200, ge=0, description="rounds at chance after which a run ends as not converged; 0: never"
+    )
     forgetting: NonNegativeInt | tuple[PositiveInt, ...] = Field(
         (),
         description="rounds whose forgetting is measured: a list, or n for 1, n, 2n, … and the last",
@@ -66,7 +69,8 @@ class Experiment(Options):
     @property
     def plan(self) -> Plan:
         """The part of the experiment that clients need."""
-        return Plan(data=self.data, model=self.model, method=self.method, local=self.local, seed=self.seed)
+        local = self.method.training(self.local)
+        return Plan(data=self.data, model=self.model, method=self.method, local=local, seed=self.seed)
 
     @property
     def watching(self) -> tuple[Measure, ...]:

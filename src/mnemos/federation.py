@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from mnemos import rng
-from mnemos.client import fresh_model, has_batch_norm
+from mnemos.checks import check, check_model, warnings
+from mnemos.client import fresh_model
 from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
 from mnemos.data.partition import Assignment, Ints
+from mnemos.data.streams import label_counts
 from mnemos.engines.engine import Runner, Work
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
@@ -22,9 +24,10 @@ from mnemos.measures.evaluate import Evaluator
 from mnemos.measures.measure import Moment, Opening, Record, Scores, Watch
 from mnemos.message import Plan, Task
 from mnemos.methods.method import Server, State, Update
-from mnemos.models.buffers import changed_buffers
-from mnemos.models.dropout import draws_globally
+from mnemos.states import States
 from mnemos.vector import Layout
+
+_BUFFERS = "buffers"
 
 Screen = Callable[[Update, Layout], str | None]
 """Looks at an update before it touches the aggregate: the reason to put it aside, or None."""
@@ -39,6 +42,8 @@ class Outcome:
     loss: float
     validation: Scores | None
     test: Scores | None
+    stuck: str = ""
+    """Why there is no point in going on; empty, as a rule."""
 
 
 class Federation:
@@ -51,14 +56,16 @@ class Federation:
         self.assignment = deal(experiment, self.dataset)
         self.cohort_size, self._eligible = _participants(experiment, self.assignment)
         module = _model(experiment.plan, self.dataset)
-        _check(experiment, self.dataset, self.assignment, module)
+        check(experiment, self.dataset, self.assignment, module)
         self.layout = Layout.of(module)
         self.method = experiment.method
         model, buffers = self.layout.gather(module.state_dict())
         self.server = Server(model, buffers, self.method.server_state(self.layout))
-        self.states: dict[int, State] = {}
+        self.states = States(self._remembered(self.method.client_state(self.layout), buffers))
         self.round = 0
-        self._evaluator = Evaluator(module, self.dataset)
+        self.at_chance_since: int | None = None
+        self.warnings = warnings(experiment, self.dataset, self.assignment, module)
+        self._evaluator = Evaluator(module, self.dataset, self.method.buffers.in_batches)
         self._held_out = torch.from_numpy(self.assignment.union_held_out())
 
     def open(self) -> Runner:
@@ -82,23 +89,25 @@ class Federation:
             for watch in watches:
                 watch.see(update.client, self.server.model + update.delta, update.buffers)
             fold.add(update, self.method.weighting.weigh(update, self.layout))
-            if update.state:
-                states[update.client] = update.state
+            states[update.client] = self._remembered(update.state, update.buffers)
             records.append(Record(number, "train_loss", update.loss, client=update.client))
             loss += update.loss * update.samples
             samples += update.samples
-            sent += _bytes(update.delta, update.buffers, *update.change.values())
+            sent += _bytes(update.delta, *update.change.values())
+            sent += _bytes(update.buffers) if self.method.buffers.sent else 0
         if not samples:
             raise DivergedError(f"round {number}: no update of the {self.cohort_size} clients could be used")
         aggregate = fold.result()
         share = aggregate.clients / self.assignment.clients
         server = self.method.server_step(self.server, replace(aggregate, share=share))
-        if not all(bool(torch.isfinite(part).all()) for part in (server.model, server.buffers)):
+        finite = all(bool(torch.isfinite(part).all()) for part in (server.model, server.buffers))
+        if not (finite and math.isfinite(loss)):
+            what = "training loss" if finite else "model"
             raise DivergedError(
-                f"round {number}: the model is not finite any more; a smaller local.lr may help"
+                f"round {number}: the {what} is not finite any more; a smaller local.lr may help"
             )
         self.server, self.round = server, number
-        self.states.update(states)
+        self.states.update(states, number)
         received = _bytes(
             self.server.model, self.server.buffers, *self.method.broadcast(self.server).values()
         )
@@ -111,7 +120,8 @@ class Federation:
             records += watch.records()
         validation, test = self._evaluate(number)
         records += self._measure(number, validation, test)
-        return Outcome(number, records, loss / samples, validation, test)
+        stuck = self._at_chance(number, validation)
+        return Outcome(number, records, loss / samples, validation, test, stuck)
 
     def close(self) -> None:
         """Let go of threads."""
@@ -127,19 +137,43 @@ class Federation:
         fresh = self.method.client_state(self.layout)
         noise = self.assignment.noise
         for client in self.cohort(number).tolist():
+            state, buffers = fresh, self.server.buffers
+            if client in self.states:
+                state = self.states[client]
+                buffers = state.pop(_BUFFERS, buffers)
             samples = self.experiment.stream.samples(self.assignment, client, number)
             yield Task(
                 plan=runner.plan,
                 round=number,
                 client=client,
                 model=self.server.model,
-                buffers=self.server.buffers,
+                buffers=buffers,
                 received=received,
-                state=self.states.get(client, fresh),
+                state=state,
                 samples=torch.from_numpy(np.ascontiguousarray(samples)),
                 held_out=torch.from_numpy(np.ascontiguousarray(self.assignment.held_out(client))),
                 noise=0.0 if noise is None else float(noise[client]),
             )
+
+    def _remembered(self, state: State, buffers: Tensor) -> State:
+        """What is kept of a client: the method's state, and its buffers if they are its own."""
+        return {**state, _BUFFERS: buffers} if self.method.buffers.local else state
+
+    def _at_chance(self, number: int, validation: Scores | None) -> str:
+        """Says so if the model has been no better than a constant answer for long."""
+        patience = self.experiment.evaluate.patience
+        if validation is None or not patience:
+            return ""
+        if not validation.at_chance:
+            self.at_chance_since = None
+        elif self.at_chance_since is None:
+            self.at_chance_since = number
+        if self.at_chance_since is None or number - self.at_chance_since < patience:
+            return ""
+        return (
+            f"round {number}: validation accuracy ({validation.accuracy:.1%}) has been at chance since round "
+            f"{self.at_chance_since}; evaluate.patience=0 lets such a run go on"
+        )
 
     def _watches(self, number: int) -> list[Watch]:
         opening = Opening(
@@ -183,6 +217,14 @@ class Federation:
             self._held_out.numpy(),
             validation,
             test,
+            self.experiment.rounds,
+            lambda: label_counts(
+                self.experiment.stream,
+                self.assignment,
+                number,
+                self.dataset.train.labels.numpy(),
+                len(self.dataset.classes),
+            ),
         )
         for measure in self.experiment.measures:
             yield from measure.records(moment)
@@ -203,35 +245,10 @@ def deal(experiment: Experiment, dataset: Dataset) -> Assignment:
 def _model(plan: Plan, dataset: Dataset) -> nn.Module:
     try:
         module = fresh_model(plan, dataset)
-        _check_model(module, dataset.shape)
+        check_model(module, dataset.shape)
     except ConfigError as error:
         raise error.under("model") from None
     return module
-
-
-def _check_model(module: nn.Module, shape: tuple[int, ...]) -> None:
-    """Refuse a model that can't be trained, or not repeatably."""
-    layout = Layout.of(module)
-    if layout.size == 0:
-        raise ConfigError("it has no parameters to train")
-    try:
-        draws = draws_globally(module, shape)
-        changed = changed_buffers(module.train(), shape)
-    except Exception as error:
-        raise ConfigError(
-            f"its forward pass fails in training mode ({type(error).__name__}: {error})"
-        ) from error
-    if draws:
-        raise ConfigError(
-            "its forward pass draws from the global random generator, so no result could be repeated; "
-            "use nn.Dropout layers instead of functional dropout"
-        )
-    outside = set(changed) - {slot.name for slot in layout.buffers}
-    if outside:
-        raise ConfigError(
-            f"training changes its buffer '{min(outside)}', which clients would share; "
-            "register it as a persistent floating-point buffer"
-        )
 
 
 def _participants(experiment: Experiment, assignment: Assignment) -> tuple[int, Ints | int]:
@@ -249,33 +266,6 @@ def _participants(experiment: Experiment, assignment: Assignment) -> tuple[int, 
     if count == 0:
         raise ConfigError("no client has a training sample; take fewer clients", "partition")
     return min(size, count), eligible
-
-
-def _check(experiment: Experiment, dataset: Dataset, assignment: Assignment, module: nn.Module) -> None:
-    """Contradictions that only show when experiment, data and model come together."""
-    local = experiment.local
-    if local.augment and len(dataset.shape) != 3:
-        raise ConfigError(f"{dataset.name} has no images but vectors of {dataset.shape}", "local.augment")
-    for part in local.augment:
-        try:
-            part.draw(1, dataset.shape, torch.Generator())  # type: ignore[arg-type]
-        except ConfigError as error:
-            raise error.under("local.augment") from None
-    if experiment.evaluate.forgetting and not len(assignment.union_held_out()):
-        raise ConfigError(
-            "forgetting is measured on validation data, and no client holds any; raise partition.validation",
-            "evaluate.forgetting",
-        )
-    if has_batch_norm(module):
-        if local.batch == 1:
-            raise ConfigError("found 1, but batch-norm needs at least 2 samples a batch", "local.batch")
-        lonely = np.flatnonzero(assignment.train_sizes() == 1)
-        if len(lonely):
-            raise ConfigError(
-                f"client {lonely[0]} has one training sample ({len(lonely)} clients have), but batch-norm "
-                "needs at least 2; take fewer clients or another model.norm",
-                "partition",
-            )
 
 
 def _bytes(*tensors: Tensor) -> int:

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 
 from mnemos.data.partition import Assignment, Ints, partitions
 from mnemos.errors import ConfigError
-from mnemos.report import partition as report
 from mnemos.report.partition import draw_partition, label_counts, palette, partition_figure, summarise
 
 LABELS = np.array([0, 0, 1, 1, 2, 2, 0, 1])
@@ -28,7 +27,7 @@ def dirichlet(classes: int, clients: int, samples: int = 3000) -> tuple[Assignme
 
 def test_numbers_by_hand() -> None:
     """All: (⅓, ⅓, ⅓). Client 0: (1, 0, 0), at distance ⅔. Client 1: (0, ½, ½), at distance ⅓."""
-    facts = summarise(BY_HAND, LABELS, 3)
+    facts = summarise(BY_HAND, LABELS)
     assert facts == {
         "clients": 3,
         "samples": 6,
@@ -49,23 +48,16 @@ def test_counts_of_some_clients() -> None:
     assert label_counts(BY_HAND, LABELS, 3, np.array([1, 2])).tolist() == [[0, 2, 2], [0, 0, 0]]
 
 
-def test_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    assignment, labels = dirichlet(7, 50)
-    whole = summarise(assignment, labels, 7)
-    monkeypatch.setattr(report, "_CELLS", 30)
-    assert summarise(assignment, labels, 7) == whole
-
-
 def test_numbers_of_a_hundred_thousand_clients() -> None:
     assignment, labels = dirichlet(100, 100_000, 300_000)
-    facts = summarise(assignment, labels, 100)
+    facts = summarise(assignment, labels)
     assert facts["clients"] == 100_000
     assert 1 <= facts["labels_mean"] <= 3
     assert 0.9 < facts["distance_mean"] < 1
 
 
 def test_nobody_holds_anything() -> None:
-    facts = summarise(Assignment(np.empty(0, np.int64), np.zeros(4, np.int64)), LABELS, 3)
+    facts = summarise(Assignment(np.empty(0, np.int64), np.zeros(4, np.int64)), LABELS)
     assert (facts["empty"], facts["labels_mean"], facts["distance_mean"]) == (3, 0.0, 0.0)
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 import typer
 
-from mnemos.cli import compare, partition, resume, run, runs
+from mnemos.cli import compare, forgetting, partition, resume, run, runs
 from mnemos.errors import MnemosError
 from mnemos.version import __version__
 
@@ -28,6 +28,7 @@ app.command("resume")(resume.resume)
 app.command("runs")(runs.runs)
 app.command("compare")(compare.compare)
 app.command("partition")(partition.partition)
+app.command("forgetting")(forgetting.forgetting)
 
 
 def _version(wanted: bool) -> None:

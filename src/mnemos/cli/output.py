@@ -60,6 +60,10 @@ class Lines(Silent):
         )
         self.say(f"{self._prefix}{run.path} ({left})")
 
+    def warned(self, sentence: str) -> None:
+        """Say what is known to hurt."""
+        self.say(f"{self._prefix}warning: {sentence}")
+
     def engine(self, runner: Runner) -> None:
         """Say which engine was taken and why."""
         self.say(f"{self._prefix}engine {describe(runner)}")

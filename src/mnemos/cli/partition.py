@@ -49,7 +49,7 @@ def partition(
     dataset = load(experiment.data)
     assignment = deal(experiment, dataset)
     labels = dataset.train.labels.numpy()
-    facts = summarise(assignment, labels, dataset.classes)
+    facts = summarise(assignment, labels)
     drawn = draw_partition(assignment, labels, dataset.classes, figure, clients=show)
     if as_json:
         print_json(

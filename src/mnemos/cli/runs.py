@@ -28,7 +28,8 @@ def runs(
         return
     table = Table("run", "status", "rounds", "accuracy", box=None)
     for fact in facts:
-        table.add_row(Text(fact["run"]), fact["status"], str(fact["rounds"]), percent(fact["accuracy"]))
+        accuracy = "NC" if fact["status"] == "diverged" else percent(fact["accuracy"])
+        table.add_row(Text(fact["run"]), fact["status"], str(fact["rounds"]), accuracy)
     console.print(table if facts else Text(f"no runs in {folder}"))
 
 

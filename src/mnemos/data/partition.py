@@ -66,6 +66,29 @@ class Assignment:
         return self.order[position >= np.repeat(self.train_sizes(), self.sizes)]
 
 
+def label_distances(labels: Ints, assignment: Assignment) -> tuple[Ints, Floats]:
+    """How many labels each client holds, and how far its label distribution is from that of all.
+
+    The distance is the total variation ½ Σ_c |p_kc − p_c|: 0 for a client like all, near 1 for one with
+    labels of its own.
+    """
+    owner = np.repeat(np.arange(assignment.clients), assignment.sizes)
+    classes = int(labels.max()) + 1
+    # Only the pairs that occur: a table of a million clients and all labels would be large, and empty.
+    pairs, counts = np.unique(owner * classes + labels[assignment.order], return_counts=True)
+    of, label = np.divmod(pairs, classes)
+    overall = np.bincount(label, counts, classes) / max(1, counts.sum())
+    held = np.bincount(of, np.abs(counts / assignment.sizes[of] - overall[label]), assignment.clients)
+    # A label that a client lacks is away from its share by all of it.
+    lacked = 1 - np.bincount(of, overall[label], assignment.clients)
+    return np.bincount(of, minlength=assignment.clients), (held + lacked) / 2
+
+
+def label_skew(labels: Ints, assignment: Assignment) -> float:
+    """Mean distance of the clients' label distributions from that of all."""
+    return float(label_distances(labels, assignment)[1][assignment.sizes > 0].mean())
+
+
 class Partition(Part):
     """How the training samples are dealt out to clients."""
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from mnemos.methods.method import Client, State
+from mnemos.methods.method import Batch, Client, State
 
 
 class Rows:
@@ -18,10 +18,16 @@ class Rows:
         self._client = _first(active, stacked, dims)
         self._dims = dims
 
-    def apply(self, function: Any, *tensors: Tensor | None) -> Any:
-        """The function of (tensors…, client) for every row."""
-        dims = tuple(None if tensor is None else 0 for tensor in tensors)
-        return vmap(function, in_dims=(*dims, self._dims))(*tensors, self._client)
+    def apply(self, function: Any, *values: Tensor | Batch) -> Any:
+        """The function of (values…, client) for every row."""
+        dims = tuple(_rows_of(value) for value in values)
+        return vmap(function, in_dims=(*dims, self._dims))(*values, self._client)
+
+
+def _rows_of(value: Tensor | Batch) -> Any:
+    if isinstance(value, Tensor):
+        return 0
+    return Batch(0, 0, None if value.mask is None else 0)  # type: ignore[arg-type]
 
 
 def _first(active: int, stacked: Client, dims: Client) -> Client:

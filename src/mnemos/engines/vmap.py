@@ -7,28 +7,26 @@ masked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import grad_and_value, vmap
 
-from mnemos.client import finish, fresh_model, has_batch_norm, intra_op, ration, view
+from mnemos.client import finish, fresh_model, has_batch_norm, intra_op, once, ration, view
+from mnemos.data.augment import Augmentation
 from mnemos.data.batches import Draw, Key, Loader, Ration, draws, join, order
 from mnemos.data.dataset import Dataset
-from mnemos.engines.batchnorm import mask_batch_norm
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
 from mnemos.engines.rows import Rows, stack
 from mnemos.errors import ConfigError
 from mnemos.message import Arithmetic, Plan, Task
-from mnemos.methods.method import Client, State, Update
+from mnemos.methods.method import Batch, Client, State, Update, When
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import Dropout
-from mnemos.models.features import features_and_logits
-from mnemos.vector import Layout
+from mnemos.models.functional import Functional
 
 
 @engines.register("vmap")
@@ -55,44 +53,12 @@ class Vmap(Engine):
         return VmapRunner(self, plan, dataset)
 
 
-class _Row:
-    """A replica with one client's parameters, as the function a method sees."""
+class _Step(NamedTuple):
+    """One step of all clients: input [K, B, …], labels [K, B], mask [K, B] (None: all are samples)."""
 
-    def __init__(self, module: nn.Module, tensors: State) -> None:
-        self._module = module
-        self._tensors = tensors
-
-    def __call__(self, x: Tensor) -> Tensor:
-        logits: Tensor = functional_call(self._module, self._tensors, (x,))
-        return logits
-
-    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        both: tuple[Tensor, Tensor] = functional_call(_Both(self._module), _under(self._tensors), (x,))
-        return both
-
-
-class _Both(nn.Module):
-    """Features and logits as a module's forward, so that `functional_call` can reach them."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return features_and_logits(self.inner, x)
-
-
-def _under(tensors: State) -> State:
-    return {f"inner.{name}": tensor for name, tensor in tensors.items()}
-
-
-class _Batch(NamedTuple):
-    """One step: input [K, B, …], labels [K, B], which samples are real [K, B] (None: all), sizes [K]."""
-
-    x: Tensor
-    labels: Tensor
-    mask: Tensor | None
+    batch: Batch
     sizes: Tensor
+    """How many samples each client has in it [K]."""
 
 
 class VmapRunner(Runner):
@@ -100,13 +66,12 @@ class VmapRunner(Runner):
 
     def __init__(self, engine: Vmap, plan: Plan, dataset: Dataset) -> None:
         super().__init__(engine, plan)
-        self._module = fresh_model(plan, dataset).train()
-        if any(isinstance(part, Dropout) for part in self._module.modules()):
+        module = fresh_model(plan, dataset).train()
+        if any(isinstance(part, Dropout) for part in module.modules()):
             raise ConfigError("vmap can't run a model with dropout; allowed: auto, serial, threads", "engine")
-        self._layout = Layout.of(self._module)
-        self._batch_norm = has_batch_norm(self._module)
-        self._norms = mask_batch_norm(self._module)
-        changed = changed_buffers(self._module, dataset.shape)
+        self._batch_norm = has_batch_norm(module)
+        self._functional = Functional(module)
+        changed = changed_buffers(module, dataset.shape)
         if changed:
             raise ConfigError(
                 f"vmap can't run a model that changes its buffer '{changed[0]}' in training; "
@@ -114,14 +79,13 @@ class VmapRunner(Runner):
                 "engine",
             )
         self._dataset = dataset
-        self._loader = Loader(dataset, plan.local.augment, plan.arithmetic.channels_last)
-        self._chunk = engine.chunk or self._fitting(engine.memory * 1e9)
+        self._chunk, self._memory = engine.chunk, engine.memory * 1e9
+        self._per_sample, self._per_client = self._sizes()
 
     def run(self, cohort: Iterable[Task]) -> Iterator[Update]:
         """The updates of a cohort, chunk after chunk."""
-        tasks = iter(cohort)
         with intra_op(self.plan.arithmetic.intra_op):
-            while chunk := list(islice(tasks, self._chunk)):
+            for chunk in self._chunks(cohort):
                 try:
                     updates = self._train(chunk)
                 except Exception as error:  # named, and raised again
@@ -137,29 +101,31 @@ class VmapRunner(Runner):
         clients = [view(task, self._dataset.train.labels, len(self._dataset.classes)) for task in tasks]
         stacked, dims = stack([clients[k] for k in rank])
         keys = [(plan.seed, tasks[k].round, tasks[k].client) for k in rank]
-        feed = self._feed([rations[k] for k in rank], keys)
         parameters = torch.stack([tasks[k].model for k in rank])
         buffers = torch.stack([tasks[k].buffers for k in rank])
+        passes = [once(tasks[k]) for k in rank]
+        surveyed = self._survey("start", stacked, dims, parameters, buffers, passes, keys)
         state = vmap(optimizer.init)(parameters)
         losses, seen = torch.zeros(len(tasks)), torch.zeros(len(tasks))
-        for step in range(rations[rank[0]].total):
-            active = sum(rations[k].total > step for k in rank)
-            x, labels, mask, sizes = next(feed)
+        for batch, sizes in self._feed([rations[k] for k in rank], keys, plan.local.augment):
+            active = len(sizes)
             rows = Rows(active, stacked, dims)
-            gradients, loss, new = self._gradients(
-                rows, parameters[:active], buffers[:active], x, labels, mask
-            )
+            here, statistics = parameters[:active], buffers[:active]
+            gradients, loss, new = self._gradients(rows, here, statistics, batch)
+            gradients = self._correct(rows, gradients, here)
+            self._step(here, gradients, {name: t[:active] for name, t in state.items()})
+            self._settle(rows, here, statistics, batch)
             buffers[:active] = new
-            gradients = self._correct(rows, gradients, parameters[:active])
-            self._step(parameters[:active], gradients, {name: t[:active] for name, t in state.items()})
             losses[:active] += loss * sizes
             seen[:active] += sizes
+        surveyed |= self._survey("end", stacked, dims, parameters, buffers, passes, keys)
         updates: dict[int, Update] = {}
         for row, k in enumerate(rank):
             mean = float(losses[row] / seen[row])
             # Copies: a client's memory must not keep the whole cohort's matrix alive.
             end, statistics = parameters[row].clone(), buffers[row].clone()
-            updates[k] = finish(tasks[k], clients[k], end, statistics, rations[k].total, mean)
+            found = {name: value[row].clone() for name, value in surveyed.items()}
+            updates[k] = finish(tasks[k], clients[k], end, statistics, rations[k].total, mean, found)
         return [updates[k] for k in range(len(tasks))]
 
     def _correct(self, rows: Rows, gradients: Tensor, parameters: Tensor) -> Tensor:
@@ -181,85 +147,133 @@ class VmapRunner(Runner):
         else:
             vmap(step)(parameters, gradients, state)
 
-    def _feed(self, rations: list[Ration], keys: list[Key]) -> Iterator[_Batch]:
-        """The batches of every step, for the clients still training in it (the first ones)."""
-        first, augment = rations[0], self.plan.local.augment
+    def _settle(self, rows: Rows, parameters: Tensor, buffers: Tensor, batch: Batch) -> None:
+        method = self.plan.method
+        if not method.settles:
+            return
+
+        def settle(parameters: Tensor, buffers: Tensor, batch: Batch, client: Client) -> Tensor:
+            with self._functional.masked(batch.mask):
+                net = self._functional.net(parameters, buffers)
+                return method.settle(parameters, net, batch, client)
+
+        parameters.copy_(rows.apply(settle, parameters, buffers, batch))
+
+    def _survey(
+        self,
+        when: When,
+        stacked: Client,
+        dims: Client,
+        parameters: Tensor,
+        buffers: Tensor,
+        rations: list[Ration],
+        keys: list[Key],
+    ) -> State:
+        """What the method's parts find in a pass over each client's samples, as means [K, …]."""
+        method = self.plan.method
+        if not method.surveys(when):
+            return {}
+
+        def survey(parameters: Tensor, buffers: Tensor, batch: Batch, client: Client) -> State:
+            net = self._functional.net(parameters, buffers)
+            return method.survey(when, parameters, net, batch, client)
+
+        sizes = torch.tensor([len(r.samples) for r in rations])
+        sums: State = {}
+        with self._functional.evaluating():
+            for batch, present in self._feed(rations, keys, ()):
+                active = len(present)
+                rows = Rows(active, stacked, dims)
+                found = rows.apply(survey, parameters[:active], buffers[:active], batch)
+                for name, value in found.items():
+                    total = sums.setdefault(name, value.new_zeros(len(sizes), *value.shape[1:]))
+                    total[:active] += value
+        return {name: value / sizes.view(-1, *[1] * (value.ndim - 1)) for name, value in sums.items()}
+
+    def _feed(
+        self, rations: list[Ration], keys: list[Key], augment: Sequence[Augmentation]
+    ) -> Iterator[_Step]:
+        """The batches of every step, for the clients up to the last that has one; others' are empty."""
+        first, loader = rations[0], Loader(self._dataset, augment, self.plan.arithmetic.channels_last)
         alike = all(r.epoch == first.epoch and r.total == first.total and not r.noise for r in rations)
         if alike and not augment:
             # The whole round's indices as one matrix: a step is a few of its columns.
             rows = [r.samples[order(r, key)] for r, key in zip(rations, keys, strict=True)]
             sizes = (first.epoch * first.passes)[: first.total]
             for columns in torch.stack(rows)[:, : sum(sizes)].split(sizes, 1):  # type: ignore[no-untyped-call]
-                yield self._load(columns.flatten(), torch.full((len(rations),), columns.shape[1]))
+                flat = columns.flatten()
+                yield _filled(loader(Draw(flat, flat)), torch.full((len(rations),), columns.shape[1]))
             return
         feeds = [draws(r, augment, self._dataset.shape, key) for r, key in zip(rations, keys, strict=True)]
-        for step in range(first.total):
-            batches = [next(feed) for feed, r in zip(feeds, rations, strict=True) if r.total > step]
-            yield self._load(join(batches), torch.tensor([len(batch) for batch in batches]))
-
-    def _load(self, batch: Draw | Tensor, sizes: Tensor) -> _Batch:
-        """One step's input from the clients' batches laid end to end; short ones are filled up."""
-        x, labels = self._loader(batch if isinstance(batch, Draw) else Draw(batch, batch))
-        width = int(sizes.max())
-        if int(sizes.min()) == width:
-            shape = (len(sizes), width)
-            return _Batch(x.view(*shape, *x.shape[1:]), labels.view(shape), None, sizes)
-        mask = torch.arange(width) < sizes[:, None]
-        # Short batches are filled up with their own first sample: zeros could be anything to a model, also
-        # a division by zero, and not even a weight of zero heals a NaN.
-        starts = sizes.cumsum(0) - sizes
-        source = torch.where(mask, starts[:, None] + torch.arange(width), starts[:, None])
-        return _Batch(x[source], labels[source], mask.float(), sizes)
+        for _ in range(max(r.total for r in rations)):
+            batches = [next(feed, None) for feed in feeds]
+            while batches[-1] is None:
+                batches.pop()
+            count = torch.tensor([0 if batch is None else len(batch) for batch in batches])
+            yield _filled(loader(join([batch for batch in batches if batch is not None])), count)
 
     def _gradients(
-        self, rows: Rows, parameters: Tensor, buffers: Tensor, x: Tensor, labels: Tensor, mask: Tensor | None
+        self, rows: Rows, parameters: Tensor, buffers: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients [K, P], losses [K] and new buffers [K, Q] of one batch a client."""
+        method, functional = self.plan.method, self._functional
 
         def loss_of(
-            parameters: Tensor,
-            buffers: Tensor,
-            x: Tensor,
-            labels: Tensor,
-            mask: Tensor | None,
-            client: Client,
+            parameters: Tensor, buffers: Tensor, batch: Batch, client: Client
         ) -> tuple[Tensor, Tensor]:
-            for norm in self._norms.values():
-                norm.mask, norm.updated = mask, {}
-            tensors = {**self._layout.views(parameters), **self._layout.buffer_views(buffers)}
-            losses = self.plan.method.batch_loss(_Row(self._module, tensors), x, labels, client)
-            loss = losses.mean() if mask is None else (losses * mask).sum() / mask.sum()
-            return loss, self._new_buffers(tensors, buffers)
+            with functional.masked(batch.mask):
+                losses = method.batch_loss(functional.net(parameters, buffers), batch, client)
+                return batch.mean(losses), functional.updated_buffers(buffers)
 
-        gradients, (losses, new) = rows.apply(
-            grad_and_value(loss_of, has_aux=True), parameters, buffers, x, labels, mask
-        )
+        points = rows.apply(method.look, parameters) if method.looks else parameters
+        gradients, (losses, new) = rows.apply(grad_and_value(loss_of, has_aux=True), points, buffers, batch)
         return gradients, losses, new
 
-    def _new_buffers(self, tensors: State, buffers: Tensor) -> Tensor:
-        if not self._norms:
-            return buffers
-        new = dict(tensors)
-        for name, norm in self._norms.items():
-            new.update({f"{name}.{leaf}": value for leaf, value in norm.updated.items()})
-            norm.mask, norm.updated = None, {}
-        return torch.cat([new[slot.name].reshape(-1) for slot in self._layout.buffers])
+    def _chunks(self, cohort: Iterable[Task]) -> Iterator[list[Task]]:
+        """As many clients at a time as asked for, or as fit into memory."""
+        chunk: list[Task] = []
+        width = 0
+        for task in cohort:
+            wider = max(width, min(self.plan.local.batch, len(task.samples)))
+            bytes_needed = (len(chunk) + 1) * (self._per_sample * wider + self._per_client)
+            full = len(chunk) == self._chunk if self._chunk else bytes_needed > self._memory
+            if chunk and full:
+                yield chunk
+                chunk, wider = [], min(self.plan.local.batch, len(task.samples))
+            chunk.append(task)
+            width = wider
+        if chunk:
+            yield chunk
 
-    def _fitting(self, limit: float) -> int:
-        """How many clients fit into a memory limit, from the size of one sample's activations."""
+    def _sizes(self) -> tuple[int, int]:
+        """Bytes that one sample of a batch, and one client, take in a step."""
         numbers = 0
 
         def count(_module: nn.Module, _inputs: Any, output: Any) -> None:
             nonlocal numbers
             numbers += output.numel() if isinstance(output, Tensor) else 0
 
-        leaves = [part for part in self._module.modules() if not list(part.children())]
+        module, layout = self._functional.module, self._functional.layout
+        leaves = [part for part in module.modules() if not list(part.children())]
         hooks = [part.register_forward_hook(count) for part in leaves]
         with torch.no_grad():
-            self._module(torch.zeros(2, *self._dataset.shape))
+            module(torch.zeros(2, *self._dataset.shape))
         for hook in hooks:
             hook.remove()
-        # Activations are kept for the backward pass and most layers need a second copy of theirs there.
-        activations = 2 * (numbers // 2) * self.plan.local.batch
-        vectors = 5 * (self._layout.size + self._layout.buffer_size)
-        return max(1, int(limit / (4 * (activations + vectors))))
+        # Activations are kept for the backward pass, and most layers need a second copy of theirs there.
+        return 4 * 2 * (numbers // 2), 4 * 5 * (layout.size + layout.buffer_size)
+
+
+def _filled(loaded: tuple[Tensor, Tensor], sizes: Tensor) -> _Step:
+    """One step from the clients' samples laid end to end; short batches are filled up, and masked."""
+    x, labels = loaded
+    width = int(sizes.max())
+    if int(sizes.min()) == width:
+        shape = (len(sizes), width)
+        return _Step(Batch(x.view(*shape, *x.shape[1:]), labels.view(shape)), sizes)
+    mask = torch.arange(width) < sizes[:, None]
+    # By a sample that is there: zeros could be anything to a model, also a division by zero, and not even a
+    # weight of zero heals a NaN.
+    starts = (sizes.cumsum(0) - sizes).clamp_max(len(x) - 1)
+    source = torch.where(mask, starts[:, None] + torch.arange(width), starts[:, None])
+    return _Step(Batch(x[source], labels[source], mask.float()), sizes)

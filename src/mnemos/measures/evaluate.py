@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from mnemos.data.augment import normalise, to_channels_last
 from mnemos.data.dataset import Dataset, Split
@@ -25,9 +26,14 @@ class Evaluator:
     the engine nor on the number of cores.
     """
 
-    def __init__(self, module: nn.Module, dataset: Dataset) -> None:
+    def __init__(self, module: nn.Module, dataset: Dataset, in_batches: bool = False) -> None:
+        """`in_batches`: batch-norm takes each chunk's own statistics instead of the buffers."""
         self._bound = Bound(module)
         self._module = module.eval()
+        if in_batches:
+            for part in module.modules():
+                if isinstance(part, _BatchNorm):
+                    part.train().momentum = 0.0  # it measures, and leaves the buffers as they are
         self._mean = torch.tensor(dataset.mean)
         self._std = torch.tensor(dataset.std)
         self._channels_last = len(dataset.shape) == 3 and channels_last_is_safe(module)

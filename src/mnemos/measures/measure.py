@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+import numpy as np
 from torch import Tensor
 
 from mnemos.data.partition import Assignment, Ints
@@ -53,6 +55,13 @@ class Scores:
         return float(self.hits.numpy().mean())
 
     @property
+    def at_chance(self) -> bool:
+        """Whether a constant answer is as good, but for two standard deviations of luck."""
+        count = len(self.labels)
+        best = float(self.labels.bincount().max()) / count
+        return self.accuracy <= best + 2 * math.sqrt(best * (1 - best) / count)
+
+    @property
     def loss(self) -> float:
         """Mean cross-entropy."""
         # By numpy: torch's sum depends on the number of threads in its last bits.
@@ -72,6 +81,15 @@ class Moment:
     """Indices of the validation samples `validation` speaks of."""
     validation: Scores | None
     test: Scores | None
+    last: int = 0
+    """The number of the experiment's last round."""
+    count: Callable[[], Ints] = lambda: np.zeros((0, 0), np.int64)
+    """Finds `counts`; called once, and only if a measure asks."""
+
+    @cached_property
+    def counts(self) -> Ints:
+        """How many training samples of each class each client has in this round [clients, classes]."""
+        return self.count()
 
 
 @dataclass(frozen=True)

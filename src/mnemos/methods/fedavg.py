@@ -6,6 +6,7 @@ from typing import Annotated
 
 from torch import Tensor
 
+from mnemos.methods.buffers import AverageBuffers
 from mnemos.methods.fold import WeightedMean
 from mnemos.methods.method import (
     Aggregate,
@@ -50,35 +51,21 @@ class Uniform(Weighting):
         return 1.0
 
 
-@server_steps.register("replace")
-class Replace(ServerStep):
-    """x ← x + Σ aₖ Δₖ / Σ aₖ: the weighted mean of the clients' models becomes the next model."""
+class MeanStep(ServerStep):
+    """A step that is made of the weighted mean of the updates."""
 
     def fold(self, layout: Layout) -> Fold:
         """A running weighted mean."""
         return WeightedMean(layout)
 
+
+@server_steps.register("replace")
+class Replace(MeanStep):
+    """x ← x + Σ aₖ Δₖ / Σ aₖ: the weighted mean of the clients' models becomes the next model."""
+
     def step(self, server: Server, aggregate: Aggregate) -> tuple[Tensor, State]:
         """The mean model."""
         return server.model + aggregate.delta, {}
-
-
-@buffer_policies.register("average")
-class AverageBuffers(BufferPolicy):
-    """Buffers are averaged like the model."""
-
-    def next(self, server: Tensor, mean: Tensor) -> Tensor:
-        """The cohort's mean."""
-        return mean
-
-
-@buffer_policies.register("server")
-class KeepServerBuffers(BufferPolicy):
-    """The server keeps its own buffers; what clients measured is dropped."""
-
-    def next(self, server: Tensor, mean: Tensor) -> Tensor:
-        """The server's present buffers."""
-        return server
 
 
 @methods.register("fedavg")

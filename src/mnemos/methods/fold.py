@@ -26,10 +26,22 @@ class WeightedMean:
 
     def add(self, update: Update, weight: Tensor | float) -> None:
         """Take in one update."""
+        self._add(update, update.delta, weight)
+
+    def result(self) -> Aggregate:
+        """The aggregate of all updates so far (at least one)."""
+        return Aggregate(
+            delta=self._mean(self._delta),
+            buffers=self._buffers / self._buffer_weight,
+            change={name: total / self._clients for name, total in self._change.items()},
+            clients=self._clients,
+        )
+
+    def _add(self, update: Update, delta: Tensor, weight: Tensor | float) -> None:
         if isinstance(weight, Tensor):
-            self._delta.addcmul_(update.delta, weight)
+            self._delta.addcmul_(delta, weight)
         else:
-            self._delta.add_(update.delta, alpha=weight)
+            self._delta.add_(delta, alpha=weight)
         self._weight = self._weight + weight
         # Buffers are statistics of samples: a weight for each parameter says nothing about them.
         scalar = float(update.samples) if isinstance(weight, Tensor) else weight
@@ -40,14 +52,9 @@ class WeightedMean:
             total.add_(change)
         self._clients += 1
 
-    def result(self) -> Aggregate:
-        """The aggregate of all updates so far (at least one)."""
-        delta = self._delta / self._weight
+    def _mean(self, total: Tensor) -> Tensor:
+        """A weighted sum over the cohort as a mean."""
+        mean = total / self._weight
         if isinstance(self._weight, Tensor):
-            delta = torch.where(self._weight > 0, delta, 0.0)  # nobody has a say in it: it stays as it is
-        return Aggregate(
-            delta=delta,
-            buffers=self._buffers / self._buffer_weight,
-            change={name: total / self._clients for name, total in self._change.items()},
-            clients=self._clients,
-        )
+            mean = torch.where(self._weight > 0, mean, 0.0)  # nobody has a say in it: it stays as it is
+        return mean

@@ -1,19 +1,23 @@
 """What a federated method is made of.
 
-A method is a choice for each of a few orthogonal parts: the loss a client minimises, how its gradient is
-corrected, how much it counts in the aggregate, what the server does with the aggregate, and what happens
-to buffers. Each part is written for one client (or for the server) as plain functions of tensors; nothing
-here knows how a cohort is run.
+A method is a choice for each of a few orthogonal parts: the loss a client minimises and terms added to it,
+how its gradient is corrected, how much it counts in the aggregate, what the server does with the aggregate,
+and what happens to buffers. Each part is written for one client (or for the server) as plain functions of
+tensors; nothing here knows how a cohort is run.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol
 
+from pydantic import model_validator
 from torch import Tensor
 
+from mnemos.errors import ConfigError
 from mnemos.local import Local
 from mnemos.objectives.ce import CrossEntropy
 from mnemos.objectives.objective import Objective, objectives
@@ -21,6 +25,8 @@ from mnemos.registry import Part, Registry
 from mnemos.vector import Layout
 
 State = dict[str, Tensor]
+When = Literal["start", "end"]
+"""Before or after a client's training."""
 
 
 class Client(NamedTuple):
@@ -33,7 +39,7 @@ class Client(NamedTuple):
     state: State
     """What the client remembers from its last round."""
     counts: Tensor
-    """How many training samples of each class the client has [C]; this never leaves the client."""
+    """How many samples of each class the client has [C]; this never leaves the client."""
 
 
 class Finished(NamedTuple):
@@ -44,6 +50,8 @@ class Finished(NamedTuple):
     """The trained model: y [P]."""
     steps: int
     local: Local
+    surveyed: State
+    """What the parts' surveys found: means over the client's samples."""
 
 
 class Net(Protocol):
@@ -54,6 +62,28 @@ class Net(Protocol):
 
     def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Features [B, d] and logits [B, C]."""
+
+    def at(self, parameters: Tensor) -> Net:
+        """The model with other parameters, for `torch.func` or under `no_grad`; leaves buffers alone."""
+
+
+class Batch(NamedTuple):
+    """A client's samples of one step."""
+
+    x: Tensor
+    labels: Tensor
+    mask: Tensor | None = None
+    """1 for samples, 0 for what only fills up the batch [B]; None: all are samples."""
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over the samples of one value (or more) each [B, …]."""
+        if self.mask is None:
+            return values.sum(0)
+        return (values * self.mask.view(-1, *[1] * (values.ndim - 1))).sum(0)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over the samples of one value each [B]."""
+        return values.mean() if self.mask is None else self.sum(values) / self.mask.sum()
 
 
 @dataclass(frozen=True)
@@ -70,7 +100,7 @@ class Update:
     """The change of the model: y − x."""
     buffers: Tensor
     change: State
-    """What the method's correction uploads beside the model."""
+    """What the method's parts upload beside the model."""
     state: State
     """What the client will remember; it stays where the client runs."""
 
@@ -82,6 +112,10 @@ class Server:
     model: Tensor
     buffers: Tensor
     state: State
+
+    def moved(self, model: Tensor, state: State) -> Server:
+        """The server with another model, and with some of its state replaced."""
+        return replace(self, model=model, state={**self.state, **state})
 
 
 @dataclass(frozen=True)
@@ -108,11 +142,29 @@ class Fold(Protocol):
         """The aggregate of all updates so far."""
 
 
-class Correction(Part):
-    """How a local gradient is changed, and the state and uploads this takes."""
+class MethodPart(Part):
+    """A part of a method. It can keep state on either side, send something along, and act at many places.
+
+    All of it is optional: what a part doesn't override isn't called. State has names that no other part
+    uses: they start with the part's own.
+    """
+
+    @property
+    def surveys(self) -> When | None:
+        """Whether `survey` passes over the client's data before or after its training."""
+        return None
+
+    def check(self, layout: Layout, local: Local) -> None:
+        """Refuse, with a `ConfigError`, what the part can't work with."""
+
+    def warnings(self, local: Local) -> tuple[str, ...]:
+        """What about the local training is known to hurt the part."""
+        return ()
+
+    # what is kept, and what travels
 
     def server_state(self, layout: Layout) -> State:
-        """What the server keeps for the correction, before the first round."""
+        """What the server keeps for the part, before the first round."""
         return {}
 
     def client_state(self, layout: Layout) -> State:
@@ -123,20 +175,50 @@ class Correction(Part):
         """What clients receive of the server's state."""
         return {}
 
+    # at the client
+
+    def look(self, parameters: Tensor, client: Client) -> Tensor:
+        """The point where the gradient of the next step is taken."""
+        return parameters
+
     def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
         """The gradient a step is taken along; may change it in place."""
         return gradient
 
+    def settle(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> Tensor:
+        """The parameters after the optimiser's step on a batch."""
+        return parameters
+
+    def survey(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> State:
+        """Sums over the samples of a batch; the model is in evaluation mode."""
+        return {}
+
     def upload(self, done: Finished) -> tuple[State, State]:
-        """(what is sent beside the model, what the client will remember)."""
-        return {}, done.client.state
+        """(what is sent beside the model, what the client will remember of the part's state)."""
+        return {}, {}
 
-    def absorb(self, state: State, aggregate: Aggregate) -> State:
-        """The server's state after a round, from what the cohort uploaded."""
-        return state
+    # at the server
+
+    def absorb(self, server: Server, aggregate: Aggregate) -> Server:
+        """The server after the round, from what the server step made of it and what was uploaded."""
+        return server
 
 
-class Weighting(Part):
+class Term(MethodPart):
+    """Something added to what a client minimises: by its losses, or by its gradient in `correct`."""
+
+    wants_features: ClassVar[bool] = False
+
+    def losses(self, net: Net, batch: Batch, features: Tensor, client: Client) -> Tensor | float:
+        """Losses [B] added to the objective's; features [B, d] only where they are wanted."""
+        return 0.0
+
+
+class Correction(MethodPart):
+    """How a local gradient or step is changed."""
+
+
+class Weighting(MethodPart):
     """How much each client's tensors count."""
 
     @abstractmethod
@@ -144,12 +226,8 @@ class Weighting(Part):
         """A weight, not yet normalised: one number, or one for each parameter [P]."""
 
 
-class ServerStep(Part):
+class ServerStep(MethodPart):
     """How the aggregate becomes the next model."""
-
-    def server_state(self, layout: Layout) -> State:
-        """What the step keeps between rounds."""
-        return {}
 
     @abstractmethod
     def fold(self, layout: Layout) -> Fold:
@@ -157,11 +235,18 @@ class ServerStep(Part):
 
     @abstractmethod
     def step(self, server: Server, aggregate: Aggregate) -> tuple[Tensor, State]:
-        """The next model, and the step's new state."""
+        """The next model, and what changes of the step's state."""
 
 
 class BufferPolicy(Part):
     """What happens to batch-norm statistics and other buffers."""
+
+    local: ClassVar[bool] = False
+    """Whether a client goes on with its own instead of receiving the server's."""
+    sent: ClassVar[bool] = True
+    """Whether clients send theirs."""
+    in_batches: ClassVar[bool] = False
+    """Whether batch-norm uses the statistics of the batch in evaluation too."""
 
     @abstractmethod
     def next(self, server: Tensor, mean: Tensor) -> Tensor:
@@ -169,6 +254,7 @@ class BufferPolicy(Part):
 
 
 _PACKAGE = "mnemos.methods"
+terms: Registry[Term] = Registry("term", Term, _PACKAGE)
 corrections: Registry[Correction] = Registry("correction", Correction, _PACKAGE)
 weightings: Registry[Weighting] = Registry("weighting", Weighting, _PACKAGE)
 server_steps: Registry[ServerStep] = Registry("server step", ServerStep, _PACKAGE)
@@ -179,48 +265,157 @@ class Method(Part):
     """A federated method: a choice for each part, and the order in which they act."""
 
     loss: Annotated[Objective, objectives] = CrossEntropy()
+    terms: tuple[Annotated[Term, terms], ...] = ()
     correction: Annotated[Correction, corrections]
     weighting: Annotated[Weighting, weightings]
     server: Annotated[ServerStep, server_steps]
     buffers: Annotated[BufferPolicy, buffer_policies]
 
+    @model_validator(mode="after")
+    def _each_term_once(self) -> Method:
+        names = [type(term).name for term in self.all_terms]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"the term '{twice[0]}' is there twice")
+        return self
+
+    @property
+    def own_terms(self) -> tuple[Term, ...]:
+        """The terms that make the method what it is, made of its own options."""
+        return ()
+
+    @cached_property
+    def all_terms(self) -> tuple[Term, ...]:
+        """The method's own terms, then those it was given."""
+        return (*self.own_terms, *self.terms)
+
+    @cached_property
+    def parts(self) -> tuple[MethodPart, ...]:
+        """Every part that can keep state or act, in the order in which they do."""
+        return (*self.all_terms, self.correction, self.weighting, self.server)
+
+    @cached_property
+    def _hooks(self) -> dict[str, tuple[MethodPart, ...]]:
+        """The parts that act at each place."""
+        places = ("look", "correct", "settle", "absorb")
+        return {place: tuple(part for part in self.parts if _acts(part, place)) for place in places}
+
+    # before training
+
+    def training(self, local: Local) -> Local:
+        """The local training the method makes of what was asked for."""
+        return local
+
+    def check(self, layout: Layout, local: Local) -> None:
+        """Refuse what some part can't work with."""
+        for part in self.parts:
+            part.check(layout, local)
+
+    def warnings(self, local: Local) -> tuple[str, ...]:
+        """What is known to hurt some part."""
+        return tuple(sentence for part in self.parts for sentence in part.warnings(local))
+
     def server_state(self, layout: Layout) -> State:
         """What the server keeps between rounds, before the first."""
-        return {**self.correction.server_state(layout), **self.server.server_state(layout)}
+        return _union(part.server_state(layout) for part in self.parts)
 
     def client_state(self, layout: Layout) -> State:
         """What a client remembers before its first round."""
-        return self.correction.client_state(layout)
+        return _union(part.client_state(layout) for part in self.parts)
 
     def broadcast(self, server: Server) -> State:
         """What clients receive beside the model."""
-        return self.correction.broadcast(server.state)
+        return _union(part.broadcast(server.state) for part in self.parts)
 
-    def batch_loss(self, net: Net, x: Tensor, labels: Tensor, client: Client) -> Tensor:
+    # at the client
+
+    @cached_property
+    def _wants_features(self) -> bool:
+        return any(term.wants_features for term in self.all_terms)
+
+    @cached_property
+    def _losses(self) -> tuple[Term, ...]:
+        return tuple(term for term in self.all_terms if type(term).losses is not Term.losses)
+
+    def batch_loss(self, net: Net, batch: Batch, client: Client) -> Tensor:
         """The losses [B] of one batch; their mean is minimised."""
-        return self.loss(net(x), labels, client.counts)
+        features, logits = net.features(batch.x) if self._wants_features else (batch.x, net(batch.x))
+        losses = self.loss(logits, batch.labels, client.counts)
+        for term in self._losses:
+            losses = losses + term.losses(net, batch, features, client)
+        return losses
 
-    def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
-        """The gradient a step is taken along; may change it in place."""
-        return self.correction.correct(gradient, parameters, client)
+    @property
+    def looks(self) -> bool:
+        """Whether gradients are taken elsewhere than where the client is."""
+        return bool(self._hooks["look"])
+
+    def look(self, parameters: Tensor, client: Client) -> Tensor:
+        """The point where the gradient of the next step is taken."""
+        for part in self._hooks["look"]:
+            parameters = part.look(parameters, client)
+        return parameters
 
     @property
     def corrects(self) -> bool:
         """Whether gradients are changed at all: engines needn't ask for each step if not."""
-        return (
-            type(self).correct is not Method.correct
-            or type(self.correction).correct is not Correction.correct
-        )
+        return bool(self._hooks["correct"])
+
+    def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
+        """The gradient a step is taken along; may change it in place."""
+        for part in self._hooks["correct"]:
+            gradient = part.correct(gradient, parameters, client)
+        return gradient
+
+    @property
+    def settles(self) -> bool:
+        """Whether something follows the optimiser's step."""
+        return bool(self._hooks["settle"])
+
+    def settle(self, parameters: Tensor, net: Net, batch: Batch, client: Client) -> Tensor:
+        """The parameters after the optimiser's step on a batch."""
+        for part in self._hooks["settle"]:
+            parameters = part.settle(parameters, net, self.loss, batch, client)
+        return parameters
+
+    def surveys(self, when: When) -> bool:
+        """Whether some part wants to pass over the client's data then."""
+        return any(part.surveys == when for part in self.parts)
+
+    def survey(self, when: When, parameters: Tensor, net: Net, batch: Batch, client: Client) -> State:
+        """What the parts sum up over the samples of a batch."""
+        asked = (part for part in self.parts if part.surveys == when)
+        return _union(part.survey(parameters, net, self.loss, batch, client) for part in asked)
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """(what is sent beside the model, what the client will remember)."""
-        return self.correction.upload(done)
+        pairs = [part.upload(done) for part in self.parts]
+        kept = _union(state for _, state in pairs)
+        return _union(change for change, _ in pairs), {**done.client.state, **kept}
+
+    # at the server
 
     def server_step(self, server: Server, aggregate: Aggregate) -> Server:
         """The server after a round."""
         model, state = self.server.step(server, aggregate)
-        state = self.correction.absorb({**server.state, **state}, aggregate)
-        return Server(model, self.buffers.next(server.buffers, aggregate.buffers), state)
+        after = server.moved(model, state)
+        for part in self._hooks["absorb"]:
+            after = part.absorb(after, aggregate)
+        return replace(after, buffers=self.buffers.next(server.buffers, aggregate.buffers))
 
 
 methods: Registry[Method] = Registry("method", Method, _PACKAGE)
+
+
+def _acts(part: MethodPart, place: str) -> bool:
+    return getattr(type(part), place) is not getattr(MethodPart, place)
+
+
+def _union(states: Iterable[State]) -> State:
+    merged: State = {}
+    for state in states:
+        for name, value in state.items():
+            if name in merged:
+                raise ConfigError(f"two of its parts use the name '{name}'", "method")
+            merged[name] = value
+    return merged

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
@@ -18,7 +17,7 @@ class LogitsCalibration(LabelAware):
     """Cross-entropy of f_c − τ n_c^(−1/4): rare classes must win by a larger margin."""
 
     tau: float = Field(1.0, ge=0, description="strength of the margins")
-    missing: float = Field(1e-8, gt=0, description="n_c of a class the client doesn't hold")
+    missing: float = Field(1e-8, ge=1e-30, description="n_c of a class the client doesn't hold")
     denominator: Literal["all", "others"] = Field(
         "all", description="others: without the sample's own class, as printed in the paper; unbounded below"
     )
@@ -29,6 +28,6 @@ class LogitsCalibration(LabelAware):
         scores = wide(logits) - margins
         if self.denominator == "all":
             return nll(scores, labels)
-        own = F.one_hot(labels, scores.shape[1]).bool()
+        own = labels[:, None] == torch.arange(scores.shape[1], device=labels.device)
         others = torch.where(own, torch.finfo(scores.dtype).min, scores)
         return others.logsumexp(1) - pick(scores, labels)

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from mnemos.report.style import COLOURS, plain, save
 from mnemos.runs.run import Run
 from mnemos.runs.store import overall
+
+_LABELS = {"forgetting": "mean forgetting F"}
+"""Of the metrics whose names say too little."""
 
 
 def curve(runs: Sequence[Run], name: str) -> pd.DataFrame:
@@ -32,11 +36,18 @@ def draw_curves(
         points = curve(runs, name)
         rounds = points.index.to_numpy(dtype=float)
         mean, spread = points["mean"].to_numpy(), points["std"].to_numpy()
-        axes.plot(rounds, mean, next(styles), color=colour, label=plain(label), linewidth=1.8)
+        marker = "o" if len(points) <= 30 else ""  # one point alone makes no line
+        style = next(styles)
+        axes.plot(
+            rounds, mean, style, color=colour, label=plain(label), linewidth=1.8, marker=marker, markersize=4
+        )
         axes.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
     seeds = max(len(runs) for runs in groups.values())
     spread_note = f" (mean ± std of {seeds} seeds)" if seeds > 1 else ""
-    axes.set(xlabel="round", ylabel=name.replace("_", " ") + spread_note, title=plain(title))
+    axes.set(
+        xlabel="round", ylabel=_LABELS.get(name, name.replace("_", " ")) + spread_note, title=plain(title)
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

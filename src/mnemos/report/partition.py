@@ -14,12 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from mnemos.data.partition import Assignment, Floats, Ints
+from mnemos.data.partition import Assignment, Floats, Ints, label_distances
 from mnemos.errors import ConfigError, allowed
 from mnemos.report.style import plain, save
-
-_CELLS = 1 << 21
-"""Client × class counts in memory at a time."""
 
 _COLOURS = (
     "#332288", "#ddcc77", "#44aa99", "#882255", "#88ccee",
@@ -42,24 +39,15 @@ def label_counts(assignment: Assignment, labels: Ints, classes: int, clients: In
     return np.bincount(cells, minlength=len(clients) * classes).reshape(len(clients), classes)
 
 
-def summarise(assignment: Assignment, labels: Ints, classes: int | Sequence[str]) -> dict[str, int | float]:
+def summarise(assignment: Assignment, labels: Ints) -> dict[str, int | float]:
     """A partition in numbers.
 
     `distance_mean` and `distance_max` are of the total-variation distances ½ Σ_c |p_k(c) − p(c)| between
     each client's label distribution and that of all clients' samples together: 0 when all are alike, near
     1 when each holds labels of its own. Empty clients count in `empty` and the sizes, not in the rest.
     """
-    count = classes if isinstance(classes, int) else len(classes)
-    sizes, used = assignment.sizes, labels[assignment.order]
-    overall = np.bincount(used, minlength=count) / max(len(used), 1)
-    kinds, distances = np.zeros(assignment.clients, np.int64), np.zeros(assignment.clients)
-    block = max(1, _CELLS // count)
-    for first in range(0, assignment.clients, block):
-        clients = np.arange(first, min(first + block, assignment.clients))
-        table = label_counts(assignment, labels, count, clients)
-        kinds[clients] = np.count_nonzero(table, axis=1)
-        shares = table / np.maximum(sizes[clients], 1)[:, None]
-        distances[clients] = np.abs(shares - overall).sum(axis=1) / 2
+    sizes = assignment.sizes
+    kinds, distances = label_distances(labels, assignment)
     full = sizes > 0
     return {
         "clients": assignment.clients,
@@ -101,7 +89,7 @@ def partition_figure(
         _colour_bar(figure, axes, names)
     axes.set_title(title, loc="left", pad=22, fontsize=12, fontweight="bold")
     axes.annotate(
-        _caption(assignment, labels, names, bars),
+        _caption(assignment, labels, bars),
         (0, 1),
         xytext=(0, 8),
         xycoords="axes fraction",
@@ -212,8 +200,8 @@ def _colour_bar(figure: Figure, axes: Axes, names: Sequence[str]) -> None:
     bar.outline.set_visible(False)
 
 
-def _caption(assignment: Assignment, labels: Ints, names: Sequence[str], shown: int) -> str:
-    facts = summarise(assignment, labels, names)
+def _caption(assignment: Assignment, labels: Ints, shown: int) -> str:
+    facts = summarise(assignment, labels)
     some = f"{shown} of " if shown < assignment.clients else ""
     return (
         f"{some}{facts['clients']:,} clients · {facts['samples']:,} samples · "

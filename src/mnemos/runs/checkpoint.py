@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import torch
+
 from mnemos.errors import DataError
 from mnemos.federation import Federation
 from mnemos.files import remove_unfinished, write_atomically
@@ -28,22 +30,28 @@ class Checkpoints:
         """Write the state after the federation's last round, whose records are in the store."""
         self._folder.mkdir(exist_ok=True)
         server = federation.server
-        states = {f"client {client}": state for client, state in federation.states.items()}
+        clients, rows = map(torch.from_numpy, federation.states.index())
         data = pack(
-            {"model": server.model, "buffers": server.buffers},
-            {"server": server.state, **states},
-            {"round": federation.round, "metrics": metrics.size},
+            {"model": server.model, "buffers": server.buffers, "clients": clients, "rows": rows},
+            {"server": server.state},
+            {
+                "round": federation.round,
+                "metrics": metrics.size,
+                "at_chance_since": federation.at_chance_since,
+            },
         )
         path = self._folder / f"round-{federation.round:08d}.safetensors"
         sync = time.monotonic() - self._synced > _SYNC_EVERY
         if sync:
             metrics.sync()
+            federation.states.sync()
         write_atomically(path, data, sync=sync)
         if sync:
             self._synced, self._safe = time.monotonic(), path
         for old in self._files()[:-2]:
             if old != self._safe:
                 old.unlink(missing_ok=True)
+        federation.states.forget(_round(self._files()[0]))
 
     def restore(self, federation: Federation, metrics: Store) -> None:
         """Put a federation and its metrics back to the newest checkpoint that both can follow."""
@@ -66,15 +74,18 @@ class Checkpoints:
         return sorted(self._folder.glob("round-*.safetensors"))
 
 
+def _round(path: Path) -> int:
+    return int(path.stem.removeprefix("round-"))
+
+
 def _restore(path: Path, federation: Federation, available: int) -> int:
     """Take over a checkpoint; gives the size of the metrics at its time."""
     try:
         header, tensors, states = unpack(path.read_bytes())
         number, size = int(header["round"]), int(header["metrics"])
         model, buffers = tensors["model"], tensors["buffers"]
-        clients = {
-            int(name.removeprefix("client ")): state for name, state in states.items() if name != "server"
-        }
+        clients, rows = tensors["clients"].numpy(), tensors["rows"].numpy()
+        since = header["at_chance_since"]
     except OSError as error:
         raise DataError(f"{path}: can't be read ({error.strerror})") from None
     except (DataError, KeyError, TypeError, ValueError):
@@ -86,6 +97,6 @@ def _restore(path: Path, federation: Federation, available: int) -> int:
         raise DataError(f"{path}: metrics.jsonl is shorter than at the time of this checkpoint")
     server: State = {**federation.server.state, **states.get("server", {})}
     federation.server = Server(model, buffers, server)
-    federation.states = clients
-    federation.round = number
+    federation.states.restore(clients, rows)
+    federation.round, federation.at_chance_since = number, since
     return size

@@ -39,6 +39,9 @@ class Observer(Protocol):
     def started(self, run: Run, experiment: Experiment, round: int) -> None:
         """The run is about to do the round after `round`."""
 
+    def warned(self, sentence: str) -> None:
+        """Something about the experiment is known to hurt."""
+
     def engine(self, runner: Runner) -> None:
         """The engine is known."""
 
@@ -59,6 +62,9 @@ class Silent:
         """Remember the run."""
         self.run = run
 
+    def warned(self, sentence: str) -> None:
+        """Nothing."""
+
     def engine(self, runner: Runner) -> None:
         """Nothing."""
 
@@ -76,6 +82,7 @@ def start(experiment: Experiment, folder: Path, observer: Observer | None = None
         run = create(experiment, folder)
         with run.lock(), closing(Store(run.file("metrics.jsonl"))) as store:
             run.write_json("environment.json", _environment())
+            federation.states.keep_in(run.file("clients.bin"))
             _carry_out(run, federation, runner, store, observer or Silent())
     return run
 
@@ -95,6 +102,7 @@ def resume(path: Path | str, rounds: int | None = None, observer: Observer | Non
             federation.open() as runner,
             closing(Store(run.file("metrics.jsonl"))) as store,
         ):
+            federation.states.keep_in(run.file("clients.bin"))
             _checkpoints(run).restore(federation, store)
             if federation.round > experiment.rounds:
                 raise ConfigError(f"found {rounds}; the run has {federation.round} rounds already", "rounds")
@@ -108,6 +116,8 @@ def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, o
     status = Status("running", federation.round)
     run.write_json("status.json", asdict(status))
     observer.started(run, federation.experiment, federation.round)
+    for sentence in federation.warnings:
+        observer.warned(sentence)
     try:
         with _stop_on_terminate():
             _rounds(run, federation, runner, store, observer)
@@ -148,6 +158,8 @@ def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, obse
             timing.write(json.dumps({"round": outcome.round, "seconds": round(seconds, 6)}) + "\n")
             timing.flush()
             observer.round(outcome)
+            if outcome.stuck:
+                raise DivergedError(outcome.stuck)
 
 
 def _checkpoints(run: Run) -> Checkpoints:

@@ -32,6 +32,7 @@ from mnemos.errors import ConfigError, DataError
 from mnemos.experiment import Experiment, load_experiment
 from mnemos.files import write_atomically
 from mnemos.overrides import read_yaml
+from mnemos.runs.forgetting import ForgettingMatrix, read_matrix
 from mnemos.runs.store import read_metrics
 from mnemos.vector import Layout, load_model
 
@@ -81,6 +82,14 @@ class Run:
     def metrics(self) -> pd.DataFrame:
         """What was measured: round, client, task, class, name, value."""
         return read_metrics(self.file("metrics.jsonl"))
+
+    def forgetting(self, round: int) -> pd.DataFrame:
+        """F of a round: what the model of client i (rows) forgot of the data of client k (columns)."""
+        return self.forgetting_matrix(round).forgetting
+
+    def forgetting_matrix(self, round: int, *, classes: bool = False) -> ForgettingMatrix:
+        """What a round's local training did to the data of the cohort's clients, or to each class."""
+        return read_matrix(self.metrics, round, classes=classes, source=self.path)
 
     @property
     def status(self) -> Status:

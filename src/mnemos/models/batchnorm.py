@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class MaskedBatchNorm(nn.Module):
-    """Training-mode batch-norm whose new statistics are left in `updated` instead of written in place."""
+    """Batch-norm whose new statistics are left in `updated` instead of written in place."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -36,8 +36,10 @@ class MaskedBatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise a batch [B, C, …] of which `mask` [B] marks the real samples."""
-        over = [dim for dim in range(x.ndim) if dim != 1]
         shape = [1, -1] + [1] * (x.ndim - 2)
+        if not self.training and self.running_mean is not None and self.running_var is not None:
+            return self._affine(x, self.running_mean, self.running_var, shape)
+        over = [dim for dim in range(x.ndim) if dim != 1]
         if self.mask is None:
             count = torch.tensor(float(x.numel() // x.shape[1]))
             variance, mean = torch.var_mean(x, over, correction=0)
@@ -47,6 +49,9 @@ class MaskedBatchNorm(nn.Module):
             mean = (x * real).sum(over) / count
             variance = ((x - mean.view(shape)).square() * real).sum(over) / count
         self.updated = self._blend(mean.detach(), variance.detach(), count)
+        return self._affine(x, mean, variance, shape)
+
+    def _affine(self, x: Tensor, mean: Tensor, variance: Tensor, shape: list[int]) -> Tensor:
         scale = torch.rsqrt(variance + self.eps)
         if self.weight is not None:
             scale = scale * self.weight

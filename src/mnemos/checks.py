@@ -1,0 +1,96 @@
+"""What is wrong, or known to hurt, about an experiment; said before any training."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from mnemos.client import has_batch_norm
+from mnemos.data.dataset import Dataset
+from mnemos.data.partition import Assignment, label_skew
+from mnemos.errors import ConfigError
+from mnemos.experiment import Experiment
+from mnemos.methods.buffers import KeepServerBuffers
+from mnemos.models.buffers import changed_buffers
+from mnemos.models.dropout import draws_globally
+from mnemos.objectives.ce import CrossEntropy
+from mnemos.vector import Layout
+
+
+def check_model(module: nn.Module, shape: tuple[int, ...]) -> None:
+    """Refuse a model that can't be trained, or not repeatably."""
+    layout = Layout.of(module)
+    if layout.size == 0:
+        raise ConfigError("it has no parameters to train")
+    try:
+        draws = draws_globally(module, shape)
+        changed = changed_buffers(module.train(), shape)
+    except Exception as error:
+        raise ConfigError(
+            f"its forward pass fails in training mode ({type(error).__name__}: {error})"
+        ) from error
+    if draws:
+        raise ConfigError(
+            "its forward pass draws from the global random generator, so no result could be repeated; "
+            "use nn.Dropout layers instead of functional dropout"
+        )
+    outside = set(changed) - {slot.name for slot in layout.buffers}
+    if outside:
+        raise ConfigError(
+            f"training changes its buffer '{min(outside)}', which clients would share; "
+            "register it as a persistent floating-point buffer"
+        )
+
+
+def check(experiment: Experiment, dataset: Dataset, assignment: Assignment, module: nn.Module) -> None:
+    """Contradictions that only show when experiment, data and model come together."""
+    local = experiment.plan.local
+    experiment.method.check(Layout.of(module), local)
+    if local.augment and len(dataset.shape) != 3:
+        raise ConfigError(f"{dataset.name} has no images but vectors of {dataset.shape}", "local.augment")
+    for part in local.augment:
+        try:
+            part.draw(1, dataset.shape, torch.Generator())  # type: ignore[arg-type]
+        except ConfigError as error:
+            raise error.under("local.augment") from None
+    if experiment.evaluate.forgetting and not len(assignment.union_held_out()):
+        raise ConfigError(
+            "forgetting is measured on validation data, and no client holds any; raise partition.validation",
+            "evaluate.forgetting",
+        )
+    if has_batch_norm(module):
+        if local.batch == 1:
+            raise ConfigError("found 1, but batch-norm needs at least 2 samples a batch", "local.batch")
+        lonely = np.flatnonzero(assignment.train_sizes() == 1)
+        if len(lonely):
+            raise ConfigError(
+                f"client {lonely[0]} has one training sample ({len(lonely)} clients have), but batch-norm "
+                "needs at least 2; take fewer clients or another model.norm",
+                "partition",
+            )
+
+
+_SKEWED = 0.5
+"""Mean distance (total variation) of the clients' label distributions from the federation's."""
+
+
+def warnings(
+    experiment: Experiment, dataset: Dataset, assignment: Assignment, module: nn.Module
+) -> tuple[str, ...]:
+    """Combinations that are known to hurt."""
+    found = []
+    method = experiment.method
+    if has_batch_norm(module) and isinstance(method.loss, CrossEntropy):
+        skew = label_skew(dataset.train.labels.numpy(), assignment)
+        if skew > _SKEWED:
+            found.append(
+                "batch-norm with plain cross-entropy is known to fail on clients whose labels differ this "
+                f"much (mean distance {skew:.2f} of at most 1); model.norm=group or method.loss=wsm may help"
+            )
+    if has_batch_norm(module) and type(method.buffers) is KeepServerBuffers:
+        found.append(
+            "method.buffers=server never updates batch-norm's statistics: the global model is evaluated "
+            "with those it began with"
+        )
+    return (*found, *method.warnings(experiment.plan.local))

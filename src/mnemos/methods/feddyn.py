@@ -1,0 +1,68 @@
+"""FedDyn: dynamic regularisation (Acar et al., 2021, arXiv 2111.04263)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from mnemos.methods.fedavg import FedAvg, Uniform
+from mnemos.methods.method import (
+    Aggregate,
+    Client,
+    Correction,
+    Finished,
+    Server,
+    State,
+    Weighting,
+    corrections,
+    methods,
+    weightings,
+)
+from mnemos.vector import Layout
+
+_H = "feddyn.h"
+
+
+@corrections.register("feddyn")
+class Dynamic(Correction):
+    """Clients minimise L − ⟨hₖ, w⟩ + (α/2) ‖w − x‖², and then hₖ ← hₖ − α (wₖ − x).
+
+    The server keeps h ← h − α |S|/N · mean (wₖ − x), and x ← (what the server step gives) − h/α.
+    With α = 0 there is neither a pull nor a memory: FedAvg.
+    """
+
+    alpha: float = Field(0.01, ge=0, description="strength of the regularisation α")
+
+    def server_state(self, layout: Layout) -> State:
+        """h = 0."""
+        return {_H: layout.zeros()}
+
+    def client_state(self, layout: Layout) -> State:
+        """hₖ = 0."""
+        return {_H: layout.zeros()}
+
+    def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
+        """g − hₖ + α (w − x)."""
+        return gradient.sub_(client.state[_H]).add_(parameters - client.start, alpha=self.alpha)
+
+    def upload(self, done: Finished) -> tuple[State, State]:
+        """hₖ − α (wₖ − x) is remembered; the model's change tells the server all it needs."""
+        moved = done.end - done.client.start
+        return {}, {_H: done.client.state[_H] - self.alpha * moved}
+
+    def absorb(self, server: Server, aggregate: Aggregate) -> Server:
+        """h − α |S|/N · mean Δ, and the model minus h/α."""
+        if not self.alpha:
+            return server
+        h = server.state[_H] - self.alpha * aggregate.share * aggregate.delta
+        return server.moved(server.model - h / self.alpha, {_H: h})
+
+
+@methods.register("feddyn")
+class FedDyn(FedAvg):
+    """Regularisation that follows the clients, so that their optima and the federation's agree."""
+
+    correction: Annotated[Correction, corrections] = Dynamic()
+    weighting: Annotated[Weighting, weightings] = Uniform()

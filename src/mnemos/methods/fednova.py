@@ -1,0 +1,97 @@
+"""FedNova: normalised averaging of unequal local work (Wang et al., 2020, arXiv 2007.07481)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from mnemos.errors import ConfigError
+from mnemos.local import Local
+from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.fold import WeightedMean
+from mnemos.methods.method import (
+    Aggregate,
+    Finished,
+    Fold,
+    Server,
+    ServerStep,
+    State,
+    Update,
+    methods,
+    server_steps,
+)
+from mnemos.optim.optimizer import Optimizer
+from mnemos.optim.sgd import Sgd
+from mnemos.vector import Layout
+
+_WORK = "fednova.a"
+
+
+@lru_cache
+def effective_steps(optimizer: Optimizer, steps: int) -> float:
+    """‖aᵢ‖₁: how far the local optimiser goes along a constant unit gradient with a step size of 1.
+
+    Plain SGD goes τ; with momentum ρ it is [τ − ρ (1 − ρ^τ) / (1 − ρ)] / (1 − ρ).
+    """
+    here = torch.zeros(1, dtype=torch.float64)
+    state = optimizer.init(here)
+    for _ in range(steps):
+        optimizer.step(here, torch.ones_like(here), state, 1.0, 0.0)
+    return -float(here)
+
+
+class _Normalised(WeightedMean):
+    """Σ pₖ aₖ · Σ pₖ Δₖ / aₖ, with pₖ the weights' shares."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        self._work: Tensor | float = 0.0
+
+    def add(self, update: Update, weight: Tensor | float) -> None:
+        """Take in one update."""
+        work = float(update.change[_WORK])
+        self._work = self._work + weight * work
+        self._add(update, update.delta / work, weight)
+
+    def result(self) -> Aggregate:
+        """The normalised mean, times the mean number of effective steps."""
+        mean = super().result()
+        work = self._mean(torch.as_tensor(self._work))
+        return replace(mean, delta=work * mean.delta)
+
+
+@server_steps.register("fednova")
+class Normalised(ServerStep):
+    """x ← x + (Σ pᵢ aᵢ) Σ pᵢ Δᵢ / aᵢ: clients count by their direction, not by how far they went."""
+
+    def check(self, layout: Layout, local: Local) -> None:
+        """The optimiser's step must be linear in the gradients."""
+        if not isinstance(local.optimizer, Sgd):
+            raise ConfigError(
+                f"FedNova divides by the steps of a linear optimiser, found {type(local.optimizer).name}; "
+                "allowed: sgd",
+                "local.optimizer",
+            )
+
+    def upload(self, done: Finished) -> tuple[State, State]:
+        """aᵢ."""
+        return {_WORK: torch.tensor(effective_steps(done.local.optimizer, done.steps))}, {}
+
+    def fold(self, layout: Layout) -> Fold:
+        """The normalised mean."""
+        return _Normalised(layout)
+
+    def step(self, server: Server, aggregate: Aggregate) -> tuple[Tensor, State]:
+        """Along the normalised mean."""
+        return server.model + aggregate.delta, {}
+
+
+@methods.register("fednova")
+class FedNova(FedAvg):
+    """Local training of unequal length, and a mean that isn't biased by it."""
+
+    server: Annotated[ServerStep, server_steps] = Normalised()

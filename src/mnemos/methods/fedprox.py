@@ -1,0 +1,32 @@
+"""FedProx (Li et al., 2020, arXiv 1812.06127)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from torch import Tensor
+
+from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.method import Client, Term, methods, terms
+
+
+@terms.register("proximal")
+class Proximal(Term):
+    """(μ/2) ‖w − x‖² added to the loss: its gradient μ (w − x) pulls a client back to the model received."""
+
+    mu: float = Field(0.01, ge=0, description="strength μ of the pull")
+
+    def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
+        """g + μ (w − x)."""
+        return gradient.add_(parameters - client.start, alpha=self.mu)
+
+
+@methods.register("fedprox")
+class FedProx(FedAvg):
+    """FedAvg with a proximal term at the clients."""
+
+    mu: float = Field(0.01, ge=0, description="strength μ of the pull towards the model received")
+
+    @property
+    def own_terms(self) -> tuple[Term, ...]:
+        """The proximal term."""
+        return (Proximal(mu=self.mu),)

@@ -1,0 +1,81 @@
+"""FedReg: generated data against forgetting (Xu, Hong, Huang, Jiang, 2022, arXiv 2203.02645)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.func import grad
+
+from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.method import Batch, Client, Correction, Net, corrections, methods
+from mnemos.objectives.objective import Objective
+from mnemos.objectives.softmax import nll
+
+
+@corrections.register("fedreg")
+class Regularised(Correction):
+    """Steps that don't undo what the model received knows of generated data.
+
+    From a batch, `generate` makes *pseudo* data (large steps ηₛ; labelled softly by the model received) and
+    *perturbed* data (small steps ηₚ; true labels). A step takes its gradient at γ w + (1 − γ) x. Then, with
+    the gradients g₁, g₂ of pseudo and perturbed data at ½ w + ½ x and the drift d = w − x,
+
+        w ← w − a₁ g₁ − a₂ g₂,   a₁ = max(0, ⟨d, g₁⟩ / ‖g₁‖²),   a₂ = max(0, ⟨d − a₁ g₁, g₂⟩ / ‖g₂‖²).
+    """
+
+    gamma: float = Field(0.5, ge=0, le=1, description="γ: 1 takes gradients at the client's own model")
+    pseudo_step: float = Field(0.1, gt=0, description="ηₛ of pseudo data")
+    perturbed_step: float = Field(1e-3, gt=0, description="ηₚ of perturbed data")
+    generate_steps: int = Field(10, ge=1, description="signed-gradient steps to a generated sample")
+
+    def look(self, parameters: Tensor, client: Client) -> Tensor:
+        """γ w + (1 − γ) x."""
+        return torch.lerp(client.start, parameters, self.gamma)
+
+    def settle(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> Tensor:
+        """w − a₁ g₁ − a₂ g₂."""
+        old = net.at(client.start)
+        pseudo = self.generated(old, batch, self.pseudo_step)
+        perturbed = self.generated(old, batch, self.perturbed_step)
+        soft = old(pseudo).softmax(1)
+
+        def remembered(parameters: Tensor) -> Tensor:
+            logits = net.at(parameters)(pseudo)
+            return batch.mean(-(soft * logits.log_softmax(1)).sum(1))
+
+        def robust(parameters: Tensor) -> Tensor:
+            return batch.mean(loss(net.at(parameters)(perturbed), batch.labels, client.counts))
+
+        middle = torch.lerp(client.start, parameters, 0.5)
+        drift = parameters - client.start
+        for function in (remembered, robust):
+            drift = _without(drift, grad(function)(middle))
+        return client.start + drift
+
+    def generated(self, net: Net, batch: Batch, step: float) -> Tensor:
+        """x ← clip(x − η sign ∇ₓ CE), within the range of the batch before each step."""
+
+        def error(x: Tensor) -> Tensor:
+            return nll(net(x), batch.labels).sum()
+
+        x = batch.x
+        for _ in range(self.generate_steps):
+            low, high = x.amin(), x.amax()
+            x = (x - step * grad(error)(x).sign()).clamp(low, high)
+        return x
+
+
+def _without(drift: Tensor, gradient: Tensor) -> Tensor:
+    """The drift without its part along a gradient, where it goes uphill."""
+    along = ((drift * gradient).sum() / gradient.square().sum().clamp_min(1e-30)).clamp_min(0)
+    return drift - along * gradient
+
+
+@methods.register("fedreg")
+class FedReg(FedAvg):
+    """FedAvg whose clients keep what the model received says of data generated from their own."""
+
+    correction: Annotated[Correction, corrections] = Regularised()

@@ -1,0 +1,67 @@
+"""Label-owner averaging: a class's row of the classifier belongs to the clients that hold the class.
+
+From HeteroFL (Diao, Ding, Tarokh, 2021, arXiv 2010.01264), whose masked cross-entropy goes with it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mnemos.errors import ConfigError
+from mnemos.local import Local
+from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.method import Finished, State, Update, Weighting, methods, weightings
+from mnemos.objectives.masked_ce import MaskedCrossEntropy
+from mnemos.objectives.objective import Objective, objectives
+from mnemos.vector import Kind, Layout, Slot
+
+_HELD = "label-owners.held"
+
+
+def classifier(layout: Layout) -> tuple[Slot, ...]:
+    """The last linear layer's weight, and its bias if it has one."""
+    linear = [slot for slot in layout.parameters if slot.kind is Kind.LINEAR]
+    if not linear:
+        raise ConfigError("the model has no linear layer to be its classifier", "method.weighting")
+    weight = linear[-1]
+    bias = f"{weight.name.removesuffix('weight')}bias"
+    return weight, *(slot for slot in layout.parameters if slot.name == bias)
+
+
+@weightings.register("label-owners")
+class LabelOwners(Weighting):
+    """aₖ for all tensors but the classifier, whose row c counts aₖ if client k holds class c, else 0.
+
+    A row nobody of the cohort holds stays as it is. This tells the server which classes a client holds.
+    """
+
+    by: Literal["samples", "uniform"] = Field("samples", description="aₖ: the client's samples, or 1")
+
+    def check(self, layout: Layout, local: Local) -> None:
+        """There must be a classifier."""
+        classifier(layout)
+
+    def upload(self, done: Finished) -> tuple[State, State]:
+        """Which classes the client holds."""
+        return {_HELD: (done.client.counts > 0).float()}, {}
+
+    def weigh(self, update: Update, layout: Layout) -> Tensor | float:
+        """One weight for each parameter."""
+        weight = float(update.samples) if self.by == "samples" else 1.0
+        weights = torch.full((layout.size,), weight)
+        held = update.change[_HELD]
+        for slot in classifier(layout):
+            weights[slot.start : slot.stop].view(len(held), -1).mul_(held[:, None])
+        return weights
+
+
+@methods.register("label-owners")
+class LabelOwnerAveraging(FedAvg):
+    """FedAvg in which only clients that know a class have a say in its row of the classifier."""
+
+    loss: Annotated[Objective, objectives] = MaskedCrossEntropy()
+    weighting: Annotated[Weighting, weightings] = LabelOwners()

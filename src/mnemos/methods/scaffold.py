@@ -1,0 +1,107 @@
+"""SCAFFOLD: control variates against client drift (Karimireddy et al., 2020, arXiv 1910.06378)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from torch import Tensor
+from torch.func import grad
+
+from mnemos.local import Local
+from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.fedopt import ServerSgd
+from mnemos.methods.method import (
+    Aggregate,
+    Batch,
+    Client,
+    Correction,
+    Finished,
+    Net,
+    Server,
+    ServerStep,
+    State,
+    When,
+    corrections,
+    methods,
+    server_steps,
+)
+from mnemos.objectives.objective import Objective
+from mnemos.optim.sgd import Sgd
+from mnemos.vector import Layout
+
+_C = "scaffold.c"
+_GRADIENT = "scaffold.gradient"
+
+
+@corrections.register("scaffold")
+class ControlVariates(Correction):
+    """Steps along g − cᵢ + c, where cᵢ and c estimate the client's and everyone's gradient; both start at 0.
+
+    cᵢ⁺ is, by option I, the gradient of all the client's samples at the model received, and by option II
+    cᵢ − c + (x − y) / (K η) of its K steps. Then c ← c + |S|/N · mean (cᵢ⁺ − cᵢ).
+    """
+
+    option: Literal["I", "II"] = Field("II", description="how a client's control variate is renewed")
+
+    @property
+    def surveys(self) -> When | None:
+        """Option I needs the gradient at the model received."""
+        return "start" if self.option == "I" else None
+
+    def warnings(self, local: Local) -> tuple[str, ...]:
+        """Option II reads the mean gradient off the client's path, which is right for plain SGD only."""
+        plain = isinstance(local.optimizer, Sgd) and not local.optimizer.momentum
+        if plain or self.option == "I":
+            return ()
+        return (
+            "SCAFFOLD's option II takes (x − y) / (K η) for the mean gradient: true for plain SGD only; "
+            "method.correction.option=I doesn't depend on it",
+        )
+
+    def server_state(self, layout: Layout) -> State:
+        """c = 0."""
+        return {_C: layout.zeros()}
+
+    def client_state(self, layout: Layout) -> State:
+        """cᵢ = 0."""
+        return {_C: layout.zeros()}
+
+    def broadcast(self, state: State) -> State:
+        """c."""
+        return {_C: state[_C]}
+
+    def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
+        """g − cᵢ + c."""
+        return gradient.sub_(client.state[_C]).add_(client.received[_C])
+
+    def survey(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> State:
+        """The sum of the samples' gradients."""
+
+        def total(parameters: Tensor) -> Tensor:
+            return batch.sum(loss(net.at(parameters)(batch.x), batch.labels, client.counts))
+
+        return {_GRADIENT: grad(total)(parameters)}
+
+    def upload(self, done: Finished) -> tuple[State, State]:
+        """(cᵢ⁺ − cᵢ, cᵢ⁺)."""
+        client = done.client
+        if self.option == "I":
+            new = done.surveyed[_GRADIENT]
+        else:
+            mean = (client.start - done.end) / (done.steps * done.local.lr)
+            new = client.state[_C] - client.received[_C] + mean
+        return {_C: new - client.state[_C]}, {_C: new}
+
+    def absorb(self, server: Server, aggregate: Aggregate) -> Server:
+        """c + |S|/N · mean (cᵢ⁺ − cᵢ)."""
+        c = server.state[_C] + aggregate.share * aggregate.change[_C]
+        return server.moved(server.model, {_C: c})
+
+
+@methods.register("scaffold")
+class Scaffold(FedAvg):
+    """Control variates at clients and server, and a server step size."""
+
+    correction: Annotated[Correction, corrections] = ControlVariates()
+    server: Annotated[ServerStep, server_steps] = ServerSgd()

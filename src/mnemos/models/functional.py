@@ -1,0 +1,130 @@
+"""A module as a function of its two vectors.
+
+For whatever needs a model at more than one point: many clients at once, gradients at other parameters, the
+outputs of an older model beside the present one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from mnemos.models.batchnorm import MaskedBatchNorm, mask_batch_norm
+from mnemos.models.features import features_and_logits
+from mnemos.vector import Layout
+
+
+class Functional:
+    """A module of one's own, never run with its own tensors; batch-norm leaves statistics aside."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module.train()
+        self.layout = Layout.of(module)
+        self._both = _Both(module)
+        self._norms = mask_batch_norm(module)
+
+    def net(self, parameters: Tensor, buffers: Tensor) -> FunctionalNet:
+        """The model with these vectors."""
+        return FunctionalNet(self, parameters, buffers)
+
+    @contextmanager
+    def masked(self, mask: Tensor | None) -> Iterator[None]:
+        """Batch-norm counts the samples that a mask [B] marks; what it measures is forgotten afterwards."""
+        self._set(mask)
+        try:
+            yield
+        finally:
+            self._set(None)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """The module in evaluation mode."""
+        self.module.eval()
+        try:
+            yield
+        finally:
+            self.module.train()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What batch-norm measures in here doesn't count."""
+        before = {norm: norm.updated for norm in self._norms.values()}
+        for norm in before:
+            norm.updated = {}
+        try:
+            yield
+        finally:
+            for norm, updated in before.items():
+                norm.updated = updated
+
+    def updated_buffers(self, buffers: Tensor) -> Tensor:
+        """The buffers with what batch-norm has measured since `masked` began."""
+        if not self._norms:
+            return buffers
+        new = self.layout.buffer_views(buffers)
+        for name, norm in self._norms.items():
+            new.update({f"{name}.{leaf}": value for leaf, value in norm.updated.items()})
+        return torch.cat([new[slot.name].reshape(-1) for slot in self.layout.buffers])
+
+    def call(self, parameters: Tensor, buffers: Tensor, x: Tensor) -> Tensor:
+        """Logits."""
+        logits: Tensor = functional_call(self.module, self._tensors(parameters, buffers), (x,))
+        return logits
+
+    def features(self, parameters: Tensor, buffers: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and logits."""
+        tensors = {f"inner.{name}": tensor for name, tensor in self._tensors(parameters, buffers).items()}
+        both: tuple[Tensor, Tensor] = functional_call(self._both, tensors, (x,))
+        return both
+
+    def _tensors(self, parameters: Tensor, buffers: Tensor) -> dict[str, Tensor]:
+        return {**self.layout.views(parameters), **self.layout.buffer_views(buffers)}
+
+    def _set(self, mask: Tensor | None) -> None:
+        norms: list[MaskedBatchNorm] = list(self._norms.values())
+        for norm in norms:
+            norm.mask, norm.updated = mask, {}
+
+
+class FunctionalNet:
+    """A model with certain vectors, as the function a method sees."""
+
+    def __init__(
+        self, functional: Functional, parameters: Tensor, buffers: Tensor, aside: bool = False
+    ) -> None:
+        self._functional = functional
+        self._vectors = (parameters, buffers)
+        self._aside = aside
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Logits [B, C]."""
+        if not self._aside:
+            return self._functional.call(*self._vectors, x)
+        with self._functional.aside():
+            return self._functional.call(*self._vectors, x)
+
+    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features [B, d] and logits [B, C]."""
+        if not self._aside:
+            return self._functional.features(*self._vectors, x)
+        with self._functional.aside():
+            return self._functional.features(*self._vectors, x)
+
+    def at(self, parameters: Tensor) -> FunctionalNet:
+        """The model with other parameters; its passes leave the client's buffers alone."""
+        return FunctionalNet(self._functional, parameters, self._vectors[1], aside=True)
+
+
+class _Both(nn.Module):
+    """Features and logits as a module's forward, so that `functional_call` can reach them."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return features_and_logits(self.inner, x)

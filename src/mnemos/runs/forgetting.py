@@ -1,0 +1,109 @@
+"""The forgetting of a round as a matrix, read back from a run's metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from mnemos.errors import ConfigError, DataError
+from mnemos.runs.store import overall
+
+HOW = "evaluate.forgetting=10 measures it in every tenth round"
+"""For the end of an error sentence."""
+
+
+@dataclass(frozen=True)
+class ForgettingMatrix:
+    """Accuracies before and after the local training of a round's clients.
+
+    Rows are client models i (the index `model`), columns the data of clients k (`data`) or classes
+    (`class`).
+    """
+
+    before: pd.Series
+    """Acc_k(w_{t−1}), of the global model."""
+    after: pd.DataFrame
+    """Acc_k(w_t^i), of client i's model."""
+
+    @property
+    def forgetting(self) -> pd.DataFrame:
+        """F_ki = Acc_k(w_{t−1}) − Acc_k(w_t^i): what model i lost (arXiv 2304.05260, equation 5)."""
+        return -self.gain
+
+    @property
+    def gain(self) -> pd.DataFrame:
+        """Acc_k(w_t^i) − Acc_k(w_{t−1}): the sign in which the earlier paper defines forgetting."""
+        return self.after - self.before
+
+    @property
+    def of_data(self) -> pd.Series:
+        """F_k of equation 6: the mean of F_ki over the models i ≠ k; of a class, over all models."""
+        return self._of_others.mean(axis=0)
+
+    @property
+    def caused(self) -> pd.Series:
+        """What model i made forget: the mean of F_ki over the data k ≠ i, or over all classes."""
+        return self._of_others.mean(axis=1)
+
+    @property
+    def mean(self) -> float:
+        """The mean of F_k; not a number when nobody was tested on the data of another."""
+        return float(self.of_data.mean())
+
+    @property
+    def own(self) -> pd.Series:
+        """Acc_k(w_t^k) of the clients with data of their own in the matrix; a class is nobody's own."""
+        return self.after.where(self.is_own).max(axis=0).dropna()
+
+    @property
+    def is_own(self) -> pd.DataFrame:
+        """Where a model meets its own client's data."""
+        pairs = np.equal.outer(self.after.index.to_numpy(), self.after.columns.to_numpy())
+        return pd.DataFrame(pairs & (self.after.columns.name == "data"), self.after.index, self.after.columns)
+
+    @property
+    def _of_others(self) -> pd.DataFrame:
+        return self.forgetting.mask(self.is_own)
+
+
+def measured_rounds(metrics: pd.DataFrame) -> list[int]:
+    """The rounds whose forgetting is in a run's metrics, complete."""
+    # These means are written after the matrix; a cohort of one has only the latter.
+    ends = [overall(metrics, name)["round"] for name in ("forgetting", "own_accuracy")]
+    return sorted({int(number) for number in pd.concat(ends)})
+
+
+def read_matrix(
+    metrics: pd.DataFrame, round: int, *, classes: bool = False, source: Path | str = "metrics"
+) -> ForgettingMatrix:
+    """The matrix of a round over the clients' data, or over the classes of all that data together.
+
+    Errors name the `source`.
+    """
+    rounds = measured_rounds(metrics)
+    if round not in rounds:
+        raise ConfigError(f"{source}: {not_measured(round, rounds)}")
+    column, other = ("class", "client") if classes else ("client", "class")
+    rows = metrics[(metrics["round"] == round) & metrics[column].notna() & metrics[other].isna()]
+    before, after = (rows[rows["name"] == f"{when}_accuracy"] for when in ("before", "after"))
+    if after[["model", column]].duplicated().any() or before[column].duplicated().any():
+        raise DataError(f"{source}: the forgetting of round {round} is damaged: some of it is there twice")
+    table = after.pivot(index="model", columns=column, values="value").astype(float)
+    table = table.rename_axis(columns="class" if classes else "data").sort_index().sort_index(axis=1)
+    table.index, table.columns = table.index.astype(int), table.columns.astype(int)
+    start = before.set_index(before[column].astype(int))["value"].reindex(table.columns)
+    if table.empty or table.isna().any(axis=None) or start.isna().any():
+        raise DataError(f"{source}: the forgetting of round {round} is damaged: some of it is missing")
+    return ForgettingMatrix(start.rename("before"), table)
+
+
+def not_measured(round: int, rounds: Sequence[int]) -> str:
+    """The end of an error sentence: which rounds can be had instead of one that can't."""
+    if not rounds:
+        return f"forgetting was not measured; {HOW}"
+    shown = [*rounds] if len(rounds) <= 12 else [*rounds[:6], "…", *rounds[-3:]]
+    return f"forgetting was not measured in round {round}; measured: {', '.join(map(str, shown))}"

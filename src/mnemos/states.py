@@ -1,0 +1,126 @@
+"""What clients remember between rounds: rows of one matrix, in memory or in a memory-mapped file.
+
+A client's new state goes into a free row and its old row stays as it is until no checkpoint speaks of it
+any more. So a checkpoint needs to hold no states, only which row is whose, and a process that is killed
+in the middle of a round has destroyed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mnemos.data.partition import Ints
+from mnemos.errors import DataError
+
+State = dict[str, Tensor]
+_BLOCK_BYTES = 16_000_000
+"""Rows are had in blocks of about this size."""
+
+
+class States:
+    """The states of all clients that have one."""
+
+    def __init__(self, example: Mapping[str, Tensor]) -> None:
+        """Every state has the names and shapes of the example."""
+        self._shapes = {name: tensor.shape for name, tensor in sorted(example.items())}
+        self._sizes = [shape.numel() for shape in self._shapes.values()]
+        self._width = sum(self._sizes)
+        self._per_block = max(1, _BLOCK_BYTES // max(1, 4 * self._width))
+        self._path: Path | None = None
+        self._blocks: list[NDArray[np.float32]] = []
+        self._dirty: set[int] = set()
+        self._row: dict[int, int] = {}
+        self._free: list[int] = []
+        self._left: list[tuple[int, int]] = []
+        """(row, round since which no client has it)."""
+
+    def keep_in(self, path: Path) -> None:
+        """Keep the states in a file, from now on; there must not be any yet."""
+        assert not self._row
+        self._path = path
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._row
+
+    def __getitem__(self, client: int) -> State:
+        row = torch.from_numpy(self._at(self._row[client]).copy())
+        parts = torch.split(row, self._sizes)
+        return {
+            name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+        }
+
+    def update(self, states: Mapping[int, State], round: int) -> None:
+        """The new states of a round's clients."""
+        if not self._width:
+            return
+        for client, state in states.items():
+            row = self._new()
+            parts = [state[name].detach().reshape(-1) for name in self._shapes]
+            torch.cat(parts, out=torch.from_numpy(self._at(row)))
+            self._dirty.add(row // self._per_block)
+            if client in self._row:
+                self._left.append((self._row[client], round))
+            self._row[client] = row
+        if self._path is None:
+            self.forget(round)
+
+    def forget(self, round: int) -> None:
+        """Nobody will go back to before this round: rows that were left by then can be used again."""
+        self._free += [row for row, since in self._left if since <= round]
+        self._left = [(row, since) for row, since in self._left if since > round]
+
+    def index(self) -> tuple[Ints, Ints]:
+        """Clients, and the row of each."""
+        return (
+            np.fromiter(self._row.keys(), np.int64, len(self._row)),
+            np.fromiter(self._row.values(), np.int64, len(self._row)),
+        )
+
+    def restore(self, clients: Ints, rows: Ints) -> None:
+        """Take up the rows of an index that was written before."""
+        last = int(rows.max()) if len(rows) else -1
+        if last >= 0 and self._path is not None:
+            size = self._path.stat().st_size if self._path.is_file() else 0
+            if size < (last + 1) * 4 * self._width:
+                raise DataError(f"{self._path}: it is missing or too short: {size} bytes")
+        self._row = dict(zip(clients.tolist(), rows.tolist(), strict=True))
+        self._blocks, self._left = [], []
+        while len(self._blocks) * self._per_block <= last:
+            self._grow()
+        used = set(self._row.values())
+        self._free = [row for row in range(len(self._blocks) * self._per_block) if row not in used]
+
+    def sync(self) -> None:
+        """Wait until what was written survives a loss of power."""
+        for number in self._dirty:
+            block = self._blocks[number]
+            if isinstance(block, np.memmap):
+                block.flush()
+        self._dirty.clear()
+
+    def _at(self, row: int) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = self._blocks[row // self._per_block][row % self._per_block]
+        return found
+
+    def _new(self) -> int:
+        if not self._free:
+            self._grow()
+            last = len(self._blocks) * self._per_block
+            self._free = list(range(last - 1, last - self._per_block - 1, -1))
+        return self._free.pop()
+
+    def _grow(self) -> None:
+        shape = (self._per_block, self._width)
+        if self._path is None:
+            self._blocks.append(np.zeros(shape, np.float32))
+            return
+        start = len(self._blocks) * self._per_block * 4 * self._width
+        with self._path.open("ab") as file:  # a file with a hole: it takes no room until rows are written
+            file.truncate(max(file.tell(), start + self._per_block * 4 * self._width))
+        self._blocks.append(np.memmap(self._path, np.float32, "r+", start, shape))
