@@ -17,8 +17,9 @@ SETTINGS = [
     "local={epochs: 2, batch: 8, lr: 0.05, augment: [crop, flip]}",
     "participation=0.2",
     "rounds=80",
-    "evaluate={every: 3, test_last: 10}",
-    "measures=[class-accuracy]",
+    "method={name: scaffold, loss: wsm, buffers: local}",
+    "evaluate={every: 3, test_last: 10, forgetting: 7}",
+    "measures=[class-accuracy, personalised]",
     "engine={name: threads, workers: 2}",
 ]
 KILLS = 10
