@@ -60,9 +60,9 @@ def forgetting(
 
     Runs that differ in their seed alone are one method; heat-maps are of its first seed.
     """
+    check_figure(figure)
     beside = figure.with_stem(f"{figure.stem}-curve")
-    for path in (figure, beside):
-        check_figure(path)
+    check_figure(beside)
     asked = _numbers(rounds)
     groups = _groups(_measured(paths))
     chosen = _choose(asked, [one for group in groups.values() for one in group])
