@@ -411,6 +411,19 @@ def test_another_name_keeps_common_options_and_drops_the_others(written):
     assert (type(skewed).name, skewed.clients, skewed.alpha) == ("label-dirichlet", 9, 2.0)
 
 
+def test_another_method_on_top_of_a_file_that_spells_out_all_parts():
+    """A preset must bring its own parts; only what was chosen against the old preset's defaults stays."""
+    written = load_experiment({"method": {"name": "fedavg", "loss": "wsm"}}).model_dump(mode="json")
+    method = load_experiment(written, {"method.name": "scaffold"}).method
+    assert [type(part).name for part in (method.loss, method.correction, method.server)] == [
+        "wsm",
+        "scaffold",
+        "sgd",
+    ]
+    kept = load_experiment({"method": {"name": "fedavg", "correction": "feddyn"}}).model_dump(mode="json")
+    assert type(load_experiment(kept, {"method.name": "fedopt"}).method.correction).name == "feddyn"
+
+
 def test_another_name_for_a_default_part_drops_what_only_the_default_knows():
     base = {"partition": {"clients": 9, "alpha": 2.0}}
     assert load_experiment(base, {"partition.name": "iid"}).partition == Iid(clients=9)

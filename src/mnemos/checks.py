@@ -46,7 +46,7 @@ def check_model(module: nn.Module, shape: tuple[int, ...]) -> None:
 def check(experiment: Experiment, dataset: Dataset, assignment: Assignment, module: nn.Module) -> None:
     """Contradictions that only show when experiment, data and model come together."""
     local = experiment.plan.local
-    experiment.method.check(Layout.of(module), local)
+    experiment.method.check(Layout.of(module), local, len(dataset.classes))
     if local.augment and len(dataset.shape) != 3:
         raise ConfigError(f"{dataset.name} has no images but vectors of {dataset.shape}", "local.augment")
     for part in local.augment:
@@ -92,5 +92,11 @@ def warnings(
         found.append(
             "method.buffers=server never updates batch-norm's statistics: the global model is evaluated "
             "with those it began with"
+        )
+    surveying = [type(part).name for part in method.parts if part.surveys]
+    if has_batch_norm(module) and surveying and not method.buffers.sent:
+        found.append(
+            f"{surveying[0]} passes over a client's data with batch-norm's running statistics, which "
+            f"method.buffers={type(method.buffers).name} never renews"
         )
     return (*found, *method.warnings(experiment.plan.local))

@@ -110,11 +110,15 @@ class Trainer:
             fast_convolutions(self.module)
         forward = torch.compile(self.module) if plan.arithmetic.compile else self.module
         self.net = _Module(self, forward)  # type: ignore[arg-type]
+        self._dropout = torch.Generator()
+        set_generator(self.module, self._dropout)
 
     @cached_property
     def functional(self) -> Functional:
         """A second replica, for methods that look at other models than the one being trained."""
-        return Functional(fresh_model(self._plan, self.dataset))
+        twin = fresh_model(self._plan, self.dataset)
+        set_generator(twin, self._dropout)
+        return Functional(twin)
 
     def __call__(self, task: Task) -> Update:
         """Train one client for one round."""
@@ -122,7 +126,8 @@ class Trainer:
         method, local, optimizer = plan.method, plan.local, plan.local.optimizer
         bound.load(task.model, task.buffers)
         key = (plan.seed, task.round, task.client)
-        set_generator(self.module, rng.generator(plan.seed, "dropout", task.round, task.client))
+        # One generator for the replica and its twin, put where this client's masks begin.
+        self._dropout.set_state(rng.generator(plan.seed, "dropout", task.round, task.client).get_state())
         client = view(task, self.dataset.train.labels, len(self.dataset.classes))
         surveyed = self._survey("start", task, client)
         state = optimizer.init(bound.parameters)

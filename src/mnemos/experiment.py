@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic import Field, field_validator
 
 from mnemos.data.dataset import Source, sources
 from mnemos.data.partition import Partition, partitions
@@ -35,10 +35,20 @@ class Evaluate(Options):
     patience: int = Field(
         200, ge=0, description="rounds at chance after which a run ends as not converged; 0: never"
     )
-    forgetting: NonNegativeInt | tuple[PositiveInt, ...] = Field(
+    forgetting: int | tuple[int, ...] = Field(
         (),
         description="rounds whose forgetting is measured: a list, or n for 1, n, 2n, … and the last",
     )
+
+    @field_validator("forgetting", mode="before")
+    @classmethod
+    def _rounds(cls, value: Any) -> Any:
+        # Said here, in one sentence, and not once for each of the two types.
+        one = type(value) is int and value >= 0
+        several = isinstance(value, list | tuple) and all(type(n) is int and n >= 1 for n in value)
+        if not one and not several:
+            raise ValueError(f"found {value}; allowed: a list of rounds, or n for 1, n, 2n, … and the last")
+        return value
 
 
 class Experiment(Options):

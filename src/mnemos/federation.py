@@ -79,7 +79,7 @@ class Federation:
         fold = self.method.server.fold(self.layout)
         records: list[Record] = []
         loss, samples, sent = 0.0, 0, 0
-        states: dict[int, State] = {}
+        self.states.drop()  # of a round that was broken off
         watches = self._watches(number)
         for update in runner.run(self._tasks(number, runner)):
             reason = next(filter(None, (screen(update, self.layout) for screen in self.screens)), None)
@@ -87,9 +87,10 @@ class Federation:
                 records.append(Record(number, f"rejected: {reason}", 1.0, client=update.client))
                 continue
             for watch in watches:
-                watch.see(update.client, self.server.model + update.delta, update.buffers)
+                buffers = update.buffers if self.method.buffers.sent else self.server.buffers
+                watch.see(update.client, self.server.model + update.delta, buffers)
             fold.add(update, self.method.weighting.weigh(update, self.layout))
-            states[update.client] = self._remembered(update.state, update.buffers)
+            self.states.hold(update.client, self._remembered(update.state, update.buffers))
             records.append(Record(number, "train_loss", update.loss, client=update.client))
             loss += update.loss * update.samples
             samples += update.samples
@@ -107,7 +108,7 @@ class Federation:
                 f"round {number}: the {what} is not finite any more; a smaller local.lr may help"
             )
         self.server, self.round = server, number
-        self.states.update(states, number)
+        self.states.commit(number)
         received = _bytes(
             self.server.model, self.server.buffers, *self.method.broadcast(self.server).values()
         )

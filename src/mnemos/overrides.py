@@ -71,29 +71,42 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any], schema: type[Base
     """A nested mapping with dotted changes, in the order given.
 
     When another part is named (`partition.name=iid`), it keeps the options that it has in common with the
-    old one (`clients`); those that it doesn't know (`alpha`) go, unless they are among the changes.
+    old one (`clients`) and that aren't the old one's defaults: a file that spells out `correction: none` of
+    FedAvg must not take SCAFFOLD's correction away. Those that it doesn't know (`alpha`) go, unless they
+    are among the changes.
     """
     result: dict[str, Any] = _plain(dict(base))
-    renamed: list[list[str]] = []
+    renamed: list[tuple[list[str], dict[str, Any]]] = []
     # Whole parts first: `partition.clients=20 partition=iid` means both.
     for name, value in sorted(changes.items(), key=lambda item: item[0].count(".")):
         *path, leaf = name.split(".")
         node = _descend(result, path, name)
         if leaf == "name" and path:
-            renamed.append(path)
+            renamed.append((path, _defaults(_part_at(schema, result, path))))
         node[leaf] = _plain(value)
-    for path in renamed:
+    for path, defaults in renamed:
         part = _part_at(schema, result, path)
-        if part is not None:
-            node = _descend(result, path, ".".join(path))
-            kept = {
-                "name",
-                *part.model_fields,
-                *(name.split(".")[len(path)] for name in _below(changes, path)),
-            }
-            for option in set(node) - kept:
+        if part is None:
+            continue
+        node = _descend(result, path, ".".join(path))
+        asked = {"name", *(name.split(".")[len(path)] for name in _below(changes, path))}
+        for option in set(node) - asked:
+            if option not in part.model_fields or node[option] == defaults.get(option, _NEVER):
                 del node[option]
     return result
+
+
+_NEVER = object()
+
+
+def _defaults(part: type[BaseModel] | None) -> dict[str, Any]:
+    """The defaults of a part's options, as plain data."""
+    fields = {} if part is None else part.model_fields
+    return {
+        name: _plain(info.get_default(call_default_factory=True))
+        for name, info in fields.items()
+        if not info.is_required()
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,8 @@ from mnemos.errors import DataError
 
 State = dict[str, Tensor]
 _BLOCK_BYTES = 16_000_000
-"""Rows are had in blocks of about this size."""
+_BLOCK_ROWS = 4096
+"""Rows are had in blocks of about this size, and of no more rows."""
 
 
 class States:
@@ -31,11 +32,12 @@ class States:
         self._shapes = {name: tensor.shape for name, tensor in sorted(example.items())}
         self._sizes = [shape.numel() for shape in self._shapes.values()]
         self._width = sum(self._sizes)
-        self._per_block = max(1, _BLOCK_BYTES // max(1, 4 * self._width))
+        self._per_block = min(_BLOCK_ROWS, max(1, _BLOCK_BYTES // max(1, 4 * self._width)))
         self._path: Path | None = None
         self._blocks: list[NDArray[np.float32]] = []
         self._dirty: set[int] = set()
         self._row: dict[int, int] = {}
+        self._held: dict[int, int] = {}
         self._free: list[int] = []
         self._left: list[tuple[int, int]] = []
         """(row, round since which no client has it)."""
@@ -55,20 +57,28 @@ class States:
             name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
         }
 
-    def update(self, states: Mapping[int, State], round: int) -> None:
-        """The new states of a round's clients."""
+    def hold(self, client: int, state: State) -> None:
+        """Write down a client's new state; it counts from `commit` on."""
         if not self._width:
             return
-        for client, state in states.items():
-            row = self._new()
-            parts = [state[name].detach().reshape(-1) for name in self._shapes]
-            torch.cat(parts, out=torch.from_numpy(self._at(row)))
-            self._dirty.add(row // self._per_block)
-            if client in self._row:
-                self._left.append((self._row[client], round))
-            self._row[client] = row
+        row = self._new()
+        parts = [state[name].detach().reshape(-1) for name in self._shapes]
+        torch.cat(parts, out=torch.from_numpy(self._at(row)))
+        self._dirty.add(row // self._per_block)
+        self._held[client] = row
+
+    def commit(self, round: int) -> None:
+        """The states held are those after this round."""
+        self._left += [(self._row[client], round) for client in self._held if client in self._row]
+        self._row.update(self._held)
+        self._held = {}
         if self._path is None:
             self.forget(round)
+
+    def drop(self) -> None:
+        """Forget the states held: their round came to nothing."""
+        self._free += self._held.values()
+        self._held = {}
 
     def forget(self, round: int) -> None:
         """Nobody will go back to before this round: rows that were left by then can be used again."""
@@ -95,6 +105,16 @@ class States:
             self._grow()
         used = set(self._row.values())
         self._free = [row for row in range(len(self._blocks) * self._per_block) if row not in used]
+
+    def spare(self, rows: Ints, round: int) -> None:
+        """Leave the rows of an older index alone too, until `forget` of this round."""
+        while len(rows) and len(self._blocks) * self._per_block <= rows.max():
+            first = len(self._blocks) * self._per_block
+            self._grow()
+            self._free += range(first, first + self._per_block)
+        spared = set(rows.tolist()).intersection(self._free)
+        self._free = [row for row in self._free if row not in spared]
+        self._left += [(row, round) for row in sorted(spared)]
 
     def sync(self) -> None:
         """Wait until what was written survives a loss of power."""

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from quadratic import near, play
 from torch import nn
 
 from mnemos.data.dataset import Dataset, Source, Split
@@ -75,6 +76,28 @@ def test_uniform_weights_by_hand():
         server.advance(runner)
     assert server.server.model.tolist() == pytest.approx([0.0, 0.0], abs=1e-7)
     server.close()
+
+
+def test_three_rounds_by_hand():
+    """h = (1, 3/2), a = (0, 16), η = ½, two steps, samples 3 : 1.
+
+    One step takes y − a to (½, ¼) of it, two to (¼, 1/16): y₀ = ¼ x and y₁ = 16 + (x − 16) / 16 = 15 + x/16.
+    Mean: x ← ¾ · ¼ x + ¼ (15 + x/16) = 13/64 x + 15/4.
+
+    x = 0 → 15/4 → 195/256 + 960/256 = 1155/256 → 15015/16384 + 61440/16384 = 76455/16384.
+    """
+    played = play({"name": "fedavg"}, {"lr": 0.5, "steps": 2}, h=[1, 1.5], a=[0, 16], samples=[3, 1])
+    assert played.models == near([15 / 4, 1155 / 256, 76455 / 16384])
+
+
+def test_three_rounds_of_uniform_weights_by_hand():
+    """The same with equal weights: x ← ½ (¼ x + 15 + x/16) = 5/32 x + 15/2.
+
+    x = 0 → 15/2 → 75/64 + 480/64 = 555/64 → 2775/2048 + 15360/2048 = 18135/2048.
+    """
+    method = {"name": "fedavg", "weighting": "uniform"}
+    played = play(method, {"lr": 0.5, "steps": 2}, h=[1, 1.5], a=[0, 16], samples=[3, 1])
+    assert played.models == near([15 / 2, 555 / 64, 18135 / 2048])
 
 
 def update(client, delta, buffers, samples, **change):

@@ -261,7 +261,8 @@ class VmapRunner(Runner):
         for hook in hooks:
             hook.remove()
         # Activations are kept for the backward pass, and most layers need a second copy of theirs there.
-        return 4 * 2 * (numbers // 2), 4 * 5 * (layout.size + layout.buffer_size)
+        state = sum(tensor.numel() for tensor in self.plan.method.client_state(layout).values())
+        return 4 * 2 * (numbers // 2), 4 * (5 * (layout.size + layout.buffer_size) + state)
 
 
 def _filled(loaded: tuple[Tensor, Tensor], sizes: Tensor) -> _Step:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from mnemos.data.augment import normalise, to_channels_last
 from mnemos.data.dataset import Dataset, Split
 from mnemos.measures.measure import Scores
 from mnemos.models.memory import channels_last_is_safe
+from mnemos.models.norm import use_batch_statistics
 from mnemos.vector import Bound
 
 _CHUNK = 512
@@ -30,10 +31,9 @@ class Evaluator:
         """`in_batches`: batch-norm takes each chunk's own statistics instead of the buffers."""
         self._bound = Bound(module)
         self._module = module.eval()
+        self._in_batches = in_batches
         if in_batches:
-            for part in module.modules():
-                if isinstance(part, _BatchNorm):
-                    part.train().momentum = 0.0  # it measures, and leaves the buffers as they are
+            use_batch_statistics(module)
         self._mean = torch.tensor(dataset.mean)
         self._std = torch.tensor(dataset.std)
         self._channels_last = len(dataset.shape) == 3 and channels_last_is_safe(module)
@@ -45,19 +45,26 @@ class Evaluator:
         self._bound.load(model, buffers)
         labels = split.labels if indices is None else split.labels[indices]
 
-        def predict(start: int) -> tuple[Tensor, Tensor]:
-            where = slice(start, start + _CHUNK)
+        def predict(where: slice) -> tuple[Tensor, Tensor]:
             samples = split.samples[where] if indices is None else split.samples[indices[where]]
             return self._predict(samples, labels[where])
 
-        parts = list(self._pool.map(predict, range(0, len(labels), _CHUNK)))
+        parts = list(self._pool.map(predict, self._chunks(len(labels))))
         logits, losses = (torch.cat(column) for column in zip(*parts, strict=True))
         return Scores(logits, labels, losses)
+
+    def _chunks(self, count: int) -> list[slice]:
+        starts = list(range(0, count, _CHUNK))
+        if self._in_batches and len(starts) > 1 and count - starts[-1] == 1:
+            starts.pop()  # a single sample has no statistics: it goes with the chunk before
+        return [slice(a, b) for a, b in pairwise([*starts, count])]
 
     @torch.no_grad()
     def _predict(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         x = normalise(samples, self._mean, self._std)
-        logits = self._module(to_channels_last(x) if self._channels_last else x)
+        alone = self._in_batches and len(x) == 1  # no statistics of one sample: it keeps itself company
+        x = torch.cat([x, x]) if alone else x
+        logits = self._module(to_channels_last(x) if self._channels_last else x)[: len(labels)]
         return logits, F.cross_entropy(logits, labels, reduction="none")
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ from mnemos.vector import Layout
 _F = "fedcurv.fisher"
 _FW = "fedcurv.anchor"
 _ROUND = "fedcurv.round"
-_AT_ONCE = 16_000_000
+_AT_ONCE = 2_000_000
 """Numbers of per-sample gradients held at a time."""
 
 

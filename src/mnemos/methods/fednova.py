@@ -68,7 +68,7 @@ class _Normalised(WeightedMean):
 class Normalised(ServerStep):
     """x ← x + (Σ pᵢ aᵢ) Σ pᵢ Δᵢ / aᵢ: clients count by their direction, not by how far they went."""
 
-    def check(self, layout: Layout, local: Local) -> None:
+    def check(self, layout: Layout, local: Local, classes: int) -> None:
         """The optimiser's step must be linear in the gradients."""
         if not isinstance(local.optimizer, Sgd):
             raise ConfigError(

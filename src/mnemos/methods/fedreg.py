@@ -59,12 +59,14 @@ class Regularised(Correction):
         """x ← clip(x − η sign ∇ₓ CE), within the range of the batch before each step."""
 
         def error(x: Tensor) -> Tensor:
-            return nll(net(x), batch.labels).sum()
+            return batch.sum(nll(net(x), batch.labels))
 
         x = batch.x
         for _ in range(self.generate_steps):
             low, high = x.amin(), x.amax()
             x = (x - step * grad(error)(x).sign()).clamp(low, high)
+            if batch.mask is not None:  # what fills the batch up goes along with its first sample
+                x = torch.where(batch.mask.view(-1, *[1] * (x.ndim - 1)) > 0, x, x[:1])
         return x
 
 

@@ -41,9 +41,15 @@ class LabelOwners(Weighting):
 
     by: Literal["samples", "uniform"] = Field("samples", description="aₖ: the client's samples, or 1")
 
-    def check(self, layout: Layout, local: Local) -> None:
-        """There must be a classifier."""
-        classifier(layout)
+    def check(self, layout: Layout, local: Local, classes: int) -> None:
+        """There must be a classifier with a row a class."""
+        weight = classifier(layout)[0]
+        if weight.shape[0] != classes:
+            raise ConfigError(
+                f"the last linear layer, '{weight.name}', has {weight.shape[0]} outputs; label owners need "
+                f"the classifier to be last, with {classes}",
+                "method.weighting",
+            )
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """Which classes the client holds."""

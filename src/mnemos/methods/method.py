@@ -154,7 +154,7 @@ class MethodPart(Part):
         """Whether `survey` passes over the client's data before or after its training."""
         return None
 
-    def check(self, layout: Layout, local: Local) -> None:
+    def check(self, layout: Layout, local: Local, classes: int) -> None:
         """Refuse, with a `ConfigError`, what the part can't work with."""
 
     def warnings(self, local: Local) -> tuple[str, ...]:
@@ -255,6 +255,7 @@ class BufferPolicy(Part):
 
 _PACKAGE = "mnemos.methods"
 terms: Registry[Term] = Registry("term", Term, _PACKAGE)
+_known_terms = terms  # in the annotations of `Method`, its field of the same name hides the registry
 corrections: Registry[Correction] = Registry("correction", Correction, _PACKAGE)
 weightings: Registry[Weighting] = Registry("weighting", Weighting, _PACKAGE)
 server_steps: Registry[ServerStep] = Registry("server step", ServerStep, _PACKAGE)
@@ -265,7 +266,7 @@ class Method(Part):
     """A federated method: a choice for each part, and the order in which they act."""
 
     loss: Annotated[Objective, objectives] = CrossEntropy()
-    terms: tuple[Annotated[Term, terms], ...] = ()
+    terms: tuple[Annotated[Term, _known_terms], ...] = ()
     correction: Annotated[Correction, corrections]
     weighting: Annotated[Weighting, weightings]
     server: Annotated[ServerStep, server_steps]
@@ -306,10 +307,10 @@ class Method(Part):
         """The local training the method makes of what was asked for."""
         return local
 
-    def check(self, layout: Layout, local: Local) -> None:
+    def check(self, layout: Layout, local: Local, classes: int) -> None:
         """Refuse what some part can't work with."""
         for part in self.parts:
-            part.check(layout, local)
+            part.check(layout, local, classes)
 
     def warnings(self, local: Local) -> tuple[str, ...]:
         """What is known to hurt some part."""

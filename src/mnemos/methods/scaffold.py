@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad
 
 from mnemos.local import Local
-from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.fedavg import FedAvg, Uniform
 from mnemos.methods.fedopt import ServerSgd
 from mnemos.methods.method import (
     Aggregate,
@@ -21,10 +21,12 @@ from mnemos.methods.method import (
     Server,
     ServerStep,
     State,
+    Weighting,
     When,
     corrections,
     methods,
     server_steps,
+    weightings,
 )
 from mnemos.objectives.objective import Objective
 from mnemos.optim.sgd import Sgd
@@ -104,4 +106,5 @@ class Scaffold(FedAvg):
     """Control variates at clients and server, and a server step size."""
 
     correction: Annotated[Correction, corrections] = ControlVariates()
+    weighting: Annotated[Weighting, weightings] = Uniform()
     server: Annotated[ServerStep, server_steps] = ServerSgd()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from mnemos.errors import ConfigError
 
@@ -52,3 +53,11 @@ def _check_groups(channels: int, groups: int) -> None:
         raise ConfigError(
             f"found {groups}; {channels} channels can't be split into {groups} groups", "groups"
         )
+
+
+def use_batch_statistics(module: nn.Module) -> None:
+    """Let every batch-norm take the batch's own statistics in evaluation too."""
+    for part in module.modules():
+        if isinstance(part, _BatchNorm):
+            part.track_running_stats = False
+            part.running_mean = part.running_var = part.num_batches_tracked = None

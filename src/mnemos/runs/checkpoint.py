@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from mnemos.data.partition import Ints
 from mnemos.errors import DataError
 from mnemos.federation import Federation
 from mnemos.files import remove_unfinished, write_atomically
@@ -64,11 +66,20 @@ class Checkpoints:
                 problems.append(str(error))
             else:
                 metrics.rewind(size)
+                self._keep_older(path, federation)
                 return
         if problems:
             older = f" (and {len(problems) - 1} older won't do either)" if len(problems) > 1 else ""
             raise DataError(problems[0] + older)
         metrics.rewind(0)
+
+    def _keep_older(self, newest: Path, federation: Federation) -> None:
+        """Leave the states of older checkpoints alone; newer ones nobody can follow any more."""
+        for path in self._files():
+            if path > newest:
+                path.unlink()
+            elif path < newest:
+                federation.states.spare(_rows(path), federation.round)
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("round-*.safetensors"))
@@ -76,6 +87,15 @@ class Checkpoints:
 
 def _round(path: Path) -> int:
     return int(path.stem.removeprefix("round-"))
+
+
+def _rows(path: Path) -> Ints:
+    """The rows of the states that a checkpoint speaks of; none if it is damaged."""
+    try:
+        rows: Ints = unpack(path.read_bytes())[1]["rows"].numpy()
+    except (OSError, DataError, KeyError):
+        return np.empty(0, np.int64)
+    return rows
 
 
 def _restore(path: Path, federation: Federation, available: int) -> int:

@@ -31,6 +31,7 @@ from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError, DataError
 from mnemos.experiment import Experiment, load_experiment
 from mnemos.files import write_atomically
+from mnemos.models.norm import use_batch_statistics
 from mnemos.overrides import read_yaml
 from mnemos.runs.forgetting import ForgettingMatrix, read_matrix
 from mnemos.runs.store import read_metrics
@@ -136,6 +137,8 @@ class Run:
         module = fresh_model(plan, load(plan.data))
         layout = Layout.of(module)
         module.load_state_dict(layout.state_dict(*load_model(path, layout)), strict=False)
+        if plan.method.buffers.in_batches:
+            use_batch_statistics(module)
         return module.eval()
 
     def read_json(self, name: str) -> dict[str, Any]:
