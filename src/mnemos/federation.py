@@ -109,9 +109,8 @@ class Federation:
             )
         self.server, self.round = server, number
         self.states.commit(number)
-        received = _bytes(
-            self.server.model, self.server.buffers, *self.method.broadcast(self.server).values()
-        )
+        received = _bytes(self.server.model, *self.method.broadcast(self.server).values())
+        received += _bytes(self.server.buffers) if self.method.buffers.received else 0
         records += [
             Record(number, "train_loss", loss / samples),
             Record(number, "bytes_up", float(sent)),

@@ -147,11 +147,14 @@ def test_training_does_not_depend_on_the_policy(watched, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("policy", "sent"), [("average", 1), ("local", 1), ("server", 0), ("leave-out", 0)])
-def test_bytes_sent_by_hand(watched, policy, sent, engine):
+@pytest.mark.parametrize(
+    ("policy", "up", "down"), [("average", 1, 1), ("local", 1, 0), ("server", 0, 1), ("leave-out", 0, 0)]
+)
+def test_bytes_sent_by_hand(watched, policy, up, down, engine):
     """Four clients, 626 parameters and, where they are sent, 17 statistics of four bytes."""
     for outcome in watched(policy, engine).outcomes:
-        assert value(outcome, "bytes_up") == 4 * 4 * (PARAMETERS + sent * STATISTICS)
+        assert value(outcome, "bytes_up") == 4 * 4 * (PARAMETERS + up * STATISTICS)
+        assert value(outcome, "bytes_down") == 4 * 4 * (PARAMETERS + down * STATISTICS)
     assert PARAMETERS == watched(policy, engine).layout.size == 626
 
 

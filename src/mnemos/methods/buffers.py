@@ -26,6 +26,7 @@ class LocalBuffers(AverageBuffers):
     """
 
     local: ClassVar[bool] = True
+    received: ClassVar[bool] = False
 
 
 @buffer_policies.register("server")
@@ -43,4 +44,5 @@ class KeepServerBuffers(BufferPolicy):
 class LeaveOutBuffers(KeepServerBuffers):
     """Nobody uses running statistics: batch-norm takes the batch's own in evaluation too."""
 
+    received: ClassVar[bool] = False
     in_batches: ClassVar[bool] = True

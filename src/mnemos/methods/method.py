@@ -243,6 +243,8 @@ class BufferPolicy(Part):
 
     local: ClassVar[bool] = False
     """Whether a client goes on with its own instead of receiving the server's."""
+    received: ClassVar[bool] = True
+    """Whether clients need the server's in every round."""
     sent: ClassVar[bool] = True
     """Whether clients send theirs."""
     in_batches: ClassVar[bool] = False
