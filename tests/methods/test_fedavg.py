@@ -2,48 +2,14 @@
 
 import pytest
 import torch
+from bernoulli import bernoulli
 from quadratic import near, play
 from torch import nn
 
-from mnemos.data.dataset import Dataset, Source, Split
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.fold import WeightedMean
 from mnemos.methods.method import Server, Update
 from mnemos.vector import Layout
-
-
-class Bernoulli(Source):
-    """Constant input and two classes: client 0 holds three samples of class 0, client 1 one of class 1."""
-
-    def load(self):
-        split = Split(torch.ones(4, 1), torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 0, 1]))
-        return Dataset("bernoulli", split, split, ("a", "b"), (0.0,), (1.0,), ("x", "y"))
-
-
-class Zero(nn.Linear):
-    """A linear layer without bias whose weights start at zero."""
-
-    def __init__(self):
-        super().__init__(1, 2, bias=False)
-        nn.init.zeros_(self.weight)
-
-
-def federation(**changes):
-    experiment = Experiment.parse(
-        {
-            "data": Bernoulli(),
-            "partition": {"name": "natural", "validation": 0},
-            "model": {"name": "test_fedavg:Zero"},
-            "local": {"epochs": 2, "batch": 4, "lr": 1.0},
-            "participation": 1.0,
-            "rounds": 3,
-            "engine": "serial",
-            **changes,
-        }
-    )
-    return Federation(experiment)
 
 
 def sigmoid(z):
@@ -61,7 +27,7 @@ def test_a_round_by_hand():
     Client 1 (1 sample of class 1): by symmetry w = (−(½ + 1 − s), ½ + 1 − s).
     Weighted by samples: ¾ − ¼ = ½ of client 0's model: w = (½ + 1 − s) · (½, −½).
     """
-    server = federation()
+    server = bernoulli("fedavg", epochs=2)
     with server.open() as runner:
         server.advance(runner)
     expected = (0.5 + 1 - sigmoid(1.0)) * 0.5
@@ -71,7 +37,7 @@ def test_a_round_by_hand():
 
 def test_uniform_weights_by_hand():
     """With equal weights the two symmetric models of the test above cancel out."""
-    server = federation(method={"name": "fedavg", "weighting": "uniform"})
+    server = bernoulli({"name": "fedavg", "weighting": "uniform"}, epochs=2)
     with server.open() as runner:
         server.advance(runner)
     assert server.server.model.tolist() == pytest.approx([0.0, 0.0], abs=1e-7)

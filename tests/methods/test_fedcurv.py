@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from bernoulli import bernoulli
 from torch import nn
 
 from mnemos.data.augment import normalise
-from mnemos.data.dataset import Dataset, Source, Split
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 from mnemos.methods.fedcurv import Curvature
@@ -18,39 +18,6 @@ from mnemos.models.model import Classifier
 from mnemos.objectives.ce import CrossEntropy
 
 FISHER, ANCHOR, ROUND = "fedcurv.fisher", "fedcurv.anchor", "fedcurv.round"
-
-
-class Bernoulli(Source):
-    """Constant input and two classes: client 0 holds three samples of class 0, client 1 one of class 1."""
-
-    def load(self):
-        split = Split(torch.ones(4, 1), torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 0, 1]))
-        return Dataset("bernoulli", split, split, ("a", "b"), (0.0,), (1.0,), ("x", "y"))
-
-
-class Zero(nn.Linear):
-    """A linear layer without bias whose weights start at zero."""
-
-    def __init__(self):
-        super().__init__(1, 2, bias=False)
-        nn.init.zeros_(self.weight)
-
-
-def bernoulli(**method):
-    return Federation(
-        Experiment.parse(
-            {
-                "data": Bernoulli(),
-                "partition": {"name": "natural", "validation": 0},
-                "model": {"name": "test_fedcurv:Zero"},
-                "method": {"name": "fedcurv", **method},
-                "local": {"epochs": 1, "batch": 4, "lr": 1.0},
-                "participation": 1.0,
-                "rounds": 3,
-                "engine": "serial",
-            }
-        )
-    )
 
 
 def digits(method, rounds, participation=0.5):
@@ -95,7 +62,7 @@ def test_two_rounds_by_hand(include_self):
     With one's own it is 2λ (2f · ¼ − 0) = λf for both.
     """
     strength = 2.0
-    server = bernoulli(strength=strength, include_self=include_self)
+    server = bernoulli({"name": "fedcurv", "strength": strength, "include_self": include_self})
     f, s = (1 - sigmoid(1.0)) ** 2, sigmoid(0.5)
     with server.open() as runner:
         server.advance(runner)

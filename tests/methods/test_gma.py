@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
+from bernoulli import bernoulli
 from torch import nn
 
-from mnemos.data.dataset import Dataset, Source, Split
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 from mnemos.methods.gma import Gma
@@ -54,42 +54,13 @@ def test_equal_weights_by_hand():
     assert step({"tau": 0.6}, "uniform") == [3.0, 0.0, -2.0, 1.0]
 
 
-class Bernoulli(Source):
-    """Constant input and two classes: client 0 holds three samples of class 0, client 1 one of class 1."""
-
-    def load(self):
-        split = Split(torch.ones(4, 1), torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 0, 1]))
-        return Dataset("bernoulli", split, split, ("a", "b"), (0.0,), (1.0,), ("x", "y"))
-
-
-class Zero(nn.Linear):
-    """A linear layer without bias whose weights start at zero."""
-
-    def __init__(self):
-        super().__init__(1, 2, bias=False)
-        nn.init.zeros_(self.weight)
-
-
 @pytest.mark.parametrize(("tau", "mask"), [(0.5, 1.0), (0.51, 0.5)])
 def test_a_federation_by_hand(tau, mask):
     """One step of η = 1 from w = 0 brings client 0 to (½, −½) and client 1 to (−½, ½).
 
     They disagree on both numbers: A = ¾ − ¼ = ½ and the mean is (¼, −¼), taken whole or by half.
     """
-    federation = Federation(
-        Experiment.parse(
-            {
-                "data": Bernoulli(),
-                "partition": {"name": "natural", "validation": 0},
-                "model": {"name": "test_gma:Zero"},
-                "method": {"name": "gma", "server": {"name": "gma", "tau": tau}},
-                "local": {"epochs": 1, "batch": 4, "lr": 1.0},
-                "participation": 1.0,
-                "rounds": 1,
-                "engine": "serial",
-            }
-        )
-    )
+    federation = bernoulli({"name": "gma", "server": {"name": "gma", "tau": tau}})
     with federation.open() as runner:
         federation.advance(runner)
     federation.close()

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from bernoulli import bernoulli
 from torch import nn
 
-from mnemos.data.dataset import Dataset, Source, Split
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
@@ -42,40 +42,6 @@ def test_a_round_by_hand(by, body, rows, bias):
         assert found["1.bias"].tolist() == rows
 
 
-class Bernoulli(Source):
-    """Constant input and two classes: client 0 holds three samples of class 0, client 1 one of class 1."""
-
-    def load(self):
-        split = Split(torch.ones(4, 1), torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 0, 1]))
-        return Dataset("bernoulli", split, split, ("a", "b"), (0.0,), (1.0,), ("x", "y"))
-
-
-class Zero(nn.Linear):
-    """A linear layer without bias whose weights start at zero."""
-
-    def __init__(self):
-        super().__init__(1, 2, bias=False)
-        nn.init.zeros_(self.weight)
-
-
-def bernoulli(**changes):
-    return Federation(
-        Experiment.parse(
-            {
-                "data": Bernoulli(),
-                "partition": {"name": "natural", "validation": 0},
-                "model": {"name": "test_label_owners:Zero"},
-                "method": "label-owners",
-                "local": {"epochs": 1, "batch": 4, "lr": 1.0},
-                "participation": 1.0,
-                "rounds": 2,
-                "engine": "serial",
-                **changes,
-            }
-        )
-    )
-
-
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
@@ -93,7 +59,7 @@ def test_a_federation_by_hand(method, expected):
     By plain cross-entropy client 0 goes to (½, −½) and client 1 to (−½, ½): the owners' rows are (½, ½),
     the means ¾ − ¼ of (½, −½).
     """
-    server = bernoulli(method=method)
+    server = bernoulli(method)
     with server.open() as runner:
         server.advance(runner)
     server.close()
@@ -102,7 +68,7 @@ def test_a_federation_by_hand(method, expected):
 
 def test_a_row_nobody_of_the_cohort_holds_stays():
     """One client a round, by cross-entropy, which would move both rows."""
-    server = bernoulli(method={"name": "label-owners", "loss": "ce"}, participation=0.5)
+    server = bernoulli({"name": "label-owners", "loss": "ce"}, participation=0.5)
     (client,) = server.cohort(1).tolist()
     with server.open() as runner:
         server.advance(runner)
