@@ -3,8 +3,9 @@
     python benchmarks/overheads.py [wsm] [scaffold] [forgetting] … [--repeats 15] [--workers 0]
 
 Every contender advances side by side with plain FedAvg: the same round, the same clients, one directly after
-the other and in changing order, in one process. Printed is the median of the rounds' own ratios, with the
-quartiles, so that a busy machine, which slows both alike, drops out.
+the other and in changing order, in one process. Printed are the medians of the rounds' own ratios, with the
+quartiles, of wall-clock time and of processor time over all threads. Wall-clock time is what one waits for;
+processor time doesn't count the time others keep a shared machine busy, and tells small differences better.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import statistics
 import time
 from contextlib import ExitStack, closing
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine import Random
 from mnemos.engines.engine import Runner
@@ -22,6 +23,7 @@ from mnemos.federation import Federation
 from mnemos.methods.method import methods
 
 METHODS: dict[str, dict[str, Any]] = {
+    "fedavg": {},
     "wsm": {"method.loss": "wsm"},
     "forgetting": {"evaluate.forgetting": 1},
     "scaffold-I": {"method": {"name": "scaffold", "correction": {"name": "scaffold", "option": "I"}}},
@@ -45,10 +47,17 @@ def experiment(workers: int, changes: dict[str, Any]) -> Experiment:
     return base.override(changes)
 
 
-def seconds(federation: Federation, runner: Runner) -> float:
-    begin = time.perf_counter()
+class Times(NamedTuple):
+    """Seconds of one round."""
+
+    wall: float
+    processor: float
+
+
+def timed(federation: Federation, runner: Runner) -> Times:
+    wall, processor = time.perf_counter(), time.process_time()
     federation.advance(runner)
-    return time.perf_counter() - begin
+    return Times(time.perf_counter() - wall, time.process_time() - processor)
 
 
 def compare(name: str, changes: dict[str, Any], workers: int, repeats: int) -> None:
@@ -58,21 +67,21 @@ def compare(name: str, changes: dict[str, Any], workers: int, repeats: int) -> N
             federation = stack.enter_context(closing(Federation(experiment(workers, wanted))))
             pairs.append((federation, stack.enter_context(federation.open())))
         plain, other = pairs
-        ratios, base = [], []
+        rounds: list[tuple[Times, Times]] = []
         for repeat in range(repeats + 1):
             if repeat % 2:
-                first, second = seconds(*plain), seconds(*other)
+                first = timed(*plain)
+                rounds.append((first, timed(*other)))
             else:
-                second, first = seconds(*other), seconds(*plain)
-            if repeat:  # the first one warms up
-                ratios.append(second / first)
-                base.append(first)
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        print(
-            f"{name:14s} {middle:6.3f} × FedAvg + CE (quartiles {low:.3f}–{high:.3f}, {repeats} rounds, "
-            f"FedAvg {statistics.median(base):.2f} s a round)",
-            flush=True,
-        )
+                second = timed(*other)
+                rounds.append((timed(*plain), second))
+        rounds = rounds[1:]  # the first one warms up
+    print(f"{name:14s} {_ratio(rounds, 0)} wall, {_ratio(rounds, 1)} processor", flush=True)
+
+
+def _ratio(rounds: list[tuple[Times, Times]], kind: int) -> str:
+    low, middle, high = statistics.quantiles([other[kind] / plain[kind] for plain, other in rounds], n=4)
+    return f"{middle:.3f} × ({low:.3f}–{high:.3f})"
 
 
 def main() -> None:
@@ -81,6 +90,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--workers", type=int, default=0, help="threads; 0: one a core")
     arguments = parser.parse_args()
+    print(f"a round, as a multiple of one of FedAvg + CE: medians (quartiles) of {arguments.repeats} rounds")
     for name in arguments.contenders or METHODS:
         compare(name, METHODS[name], arguments.workers, arguments.repeats)
 

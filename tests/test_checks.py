@@ -6,9 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
+from torch import nn
 
 import mnemos
 from mnemos.data.partition import Assignment, label_skew
+from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 from mnemos.runs.execute import Silent, resume
@@ -210,3 +212,31 @@ def test_warnings_reach_the_terminal(command):
 def test_without_anything_to_warn_of_nothing_is_said(command):
     assert "warning" not in command(f"run {TINY} partition.alpha=100").err
     assert "warning" not in command(f"run {TINY} partition.alpha=0.1 --loss wsm").err
+
+
+class Convolutional(nn.Module):
+    """Nothing that features could be taken from."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Conv2d(1, classes, 8)
+
+    def forward(self, x):
+        return self.layer(x).flatten(1)
+
+
+def test_a_model_without_features_is_refused_where_a_term_wants_them():
+    model = {"name": "test_checks:Convolutional"}
+    Federation(Experiment.parse({"model": model})).close()
+    with pytest.raises(ConfigError, match=r"method\.terms: the model has neither a features"):
+        Federation(Experiment.parse({"model": model, "method": "moon"}))
+
+
+@pytest.mark.parametrize(("rounds", "warned"), [([3, 5], True), ([2, 5], False), (5, False)])
+def test_forgetting_that_is_never_measured_is_said(rounds, warned):
+    asked = {"rounds": 2, "evaluate": {"forgetting": rounds}}
+    federation = Federation(Experiment.parse(asked))
+    federation.close()
+    assert bool(federation.warnings) is warned
+    if warned:
+        assert federation.warnings == ("evaluate.forgetting begins with round 3, and there are 2",)

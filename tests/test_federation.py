@@ -95,6 +95,25 @@ def test_a_stream_decides_what_a_client_holds(tiny):
     federation.close()
 
 
+@streams.register("test-holiday")
+class Holiday(Stream):
+    """Clients with an even number have nothing in the first round."""
+
+    def samples(self, assignment: Assignment, client: int, round: int):
+        own = assignment.train(client)
+        return own[:0] if round == 1 and client % 2 == 0 else own
+
+
+def test_a_client_without_samples_in_a_round_sits_it_out(tiny):
+    federation = Federation(Experiment.parse({**tiny, "stream": "test-holiday", "participation": 1}))
+    first, second = advance(federation, 2)
+    trained = [
+        {r.client for r in o.records if r.name == "train_loss" and r.client is not None}
+        for o in (first, second)
+    ]
+    assert trained == [{1, 3, 5, 7, 9, 11}, set(range(12))]
+
+
 def test_without_validation_only_the_test_is_evaluated(tiny):
     tiny["partition"]["validation"] = 0
     outcomes = advance(Federation(Experiment.parse(tiny)), 4)

@@ -14,6 +14,7 @@ from mnemos.experiment import Experiment
 from mnemos.methods.buffers import KeepServerBuffers
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import draws_globally
+from mnemos.models.features import features_and_logits
 from mnemos.objectives.ce import CrossEntropy
 from mnemos.vector import Layout
 
@@ -47,6 +48,11 @@ def check(experiment: Experiment, dataset: Dataset, assignment: Assignment, modu
     """Contradictions that only show when experiment, data and model come together."""
     local = experiment.plan.local
     experiment.method.check(Layout.of(module), local, len(dataset.classes))
+    if experiment.method.wants_features:
+        try:
+            features_and_logits(module, torch.zeros(2, *dataset.shape))
+        except ConfigError as error:
+            raise error.under("method.terms") from None
     if local.augment and len(dataset.shape) != 3:
         raise ConfigError(f"{dataset.name} has no images but vectors of {dataset.shape}", "local.augment")
     for part in local.augment:
@@ -93,10 +99,13 @@ def warnings(
             "method.buffers=server never updates batch-norm's statistics: the global model is evaluated "
             "with those it began with"
         )
-    surveying = [type(part).name for part in method.parts if part.surveys]
+    surveying = [type(part).name for part in method.parts if part.surveys == "end"]
     if has_batch_norm(module) and surveying and not method.buffers.sent:
         found.append(
             f"{surveying[0]} passes over a client's data with batch-norm's running statistics, which "
             f"method.buffers={type(method.buffers).name} never renews"
         )
+    asked = experiment.evaluate.forgetting
+    if isinstance(asked, tuple) and asked and min(asked) > experiment.rounds:
+        found.append(f"evaluate.forgetting begins with round {min(asked)}, and there are {experiment.rounds}")
     return (*found, *method.warnings(experiment.plan.local))

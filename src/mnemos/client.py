@@ -172,7 +172,8 @@ class Trainer:
         loader = Loader(self.dataset, (), self._channels_last)
         key = (task.plan.seed, task.round, task.client)
         sums: State = {}
-        with torch.no_grad(), self.functional.evaluating():
+        # What the gradients of the training are compared with has to be in the same mode as they are.
+        with torch.no_grad(), self.functional.training(when == "start"):
             net = self.functional.net(self.bound.parameters, self.bound.buffers)
             for draw in draws(once(task), (), self.dataset.shape, key):
                 found = method.survey(when, self.bound.parameters, net, Batch(*loader(draw)), client)

@@ -55,6 +55,7 @@ class Federation:
         self.dataset = load(experiment.data)
         self.assignment = deal(experiment, self.dataset)
         self.cohort_size, self._eligible = _participants(experiment, self.assignment)
+        self._population = self._eligible if isinstance(self._eligible, int) else len(self._eligible)
         module = _model(experiment.plan, self.dataset)
         check(experiment, self.dataset, self.assignment, module)
         self.layout = Layout.of(module)
@@ -82,6 +83,8 @@ class Federation:
         self.states.drop()  # of a round that was broken off
         watches = self._watches(number)
         for update in runner.run(self._tasks(number, runner)):
+            sent += _bytes(update.delta, *update.change.values())
+            sent += _bytes(update.buffers) if self.method.buffers.sent else 0
             reason = next(filter(None, (screen(update, self.layout) for screen in self.screens)), None)
             if reason is not None:
                 records.append(Record(number, f"rejected: {reason}", 1.0, client=update.client))
@@ -94,12 +97,10 @@ class Federation:
             records.append(Record(number, "train_loss", update.loss, client=update.client))
             loss += update.loss * update.samples
             samples += update.samples
-            sent += _bytes(update.delta, *update.change.values())
-            sent += _bytes(update.buffers) if self.method.buffers.sent else 0
         if not samples:
             raise DivergedError(f"round {number}: no update of the {self.cohort_size} clients could be used")
         aggregate = fold.result()
-        share = aggregate.clients / self.assignment.clients
+        share = aggregate.clients / self._population
         server = self.method.server_step(self.server, replace(aggregate, share=share))
         finite = all(bool(torch.isfinite(part).all()) for part in (server.model, server.buffers))
         if not (finite and math.isfinite(loss)):
@@ -142,6 +143,8 @@ class Federation:
                 state = self.states[client]
                 buffers = state.pop(_BUFFERS, buffers)
             samples = self.experiment.stream.samples(self.assignment, client, number)
+            if not len(samples):
+                continue  # a stream may leave a client without data for a while
             yield Task(
                 plan=runner.plan,
                 round=number,
@@ -172,7 +175,7 @@ class Federation:
             return ""
         return (
             f"round {number}: validation accuracy ({validation.accuracy:.1%}) has been at chance since round "
-            f"{self.at_chance_since}; evaluate.patience=0 lets such a run go on"
+            f"{self.at_chance_since}; with evaluate.patience=0 it would have gone on"
         )
 
     def _watches(self, number: int) -> list[Watch]:

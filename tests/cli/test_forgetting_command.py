@@ -230,7 +230,21 @@ def test_a_diverged_run_is_used_as_far_as_it_goes(command):
     *_, row = command("forgetting slow diverged --json --rounds 1,4").json["methods"]
     assert row["rounds"][1]["forgetting"] == {"mean": None, "std": None, "seeds": 0}
     line = command("forgetting slow diverged --rounds 1,4").out.splitlines()[2]
-    assert line.split()[-2:] == ["–", "–"]
+    assert line.split()[-2:] == ["NC", "NC"]
+    assert (row["diverged"], line.count("(1 NC)")) == (1, 1)
+
+
+def test_a_diverged_run_does_not_choose_the_rounds_of_the_others(command, undrawn):
+    rows = command("forgetting slow diverged --json").json["methods"]
+    assert [cell["round"] for cell in rows[0]["rounds"]] == [1, 2, 4]
+
+
+def test_a_run_that_diverges_before_anything_is_measured_is_in_the_table(command, undrawn):
+    changes = {"local.lr": 1e30, "evaluate.forgetting": [4]}
+    with pytest.raises(DivergedError):
+        mnemos.run(TINY, changes, out="early")
+    *_, row = command("forgetting slow early --json").json["methods"]
+    assert (row["diverged"], {cell["forgetting"]["mean"] for cell in row["rounds"]}) == (1, {None})
 
 
 def test_a_seed_that_is_shorter_is_marked(command, undrawn):

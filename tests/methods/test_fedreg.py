@@ -24,31 +24,30 @@ def linear(*rows):
     return functional.net(weight.flatten(), EMPTY)
 
 
-GENERATED = [
-    [[0.0, 1.0], [0.5, -0.3]],
-    [[0.2, 0.8], [0.3, -0.1]],
-    [[0.4, 0.6], [0.1, 0.1]],
-    [[0.6, 0.4], [0.1, 0.3]],
-    [[0.6, 0.2], [0.1, 0.5]],
-]
+START = [[0.0, 1.0], [0.5, -0.3]]
+GENERATED = {
+    "up": [[[-0.2, 1.0], [0.7, -0.3]], [[-0.3, 1.0], [0.9, -0.3]], [[-0.3, 1.0], [1.0, -0.3]]],
+    "down": [[[0.2, 0.8], [0.3, -0.1]], [[0.4, 0.6], [0.1, 0.1]], [[0.6, 0.4], [-0.1, 0.3]]],
+}
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 4])
-def test_generated_samples_by_hand(steps):
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_generated_samples_by_hand(way, steps):
     """Rows (2, 1) and (1, 3), whose difference is (1, −2): a sample of class 0 has ∇ₓ CE = −q (1, −2).
 
-    So x − η sign ∇ₓ CE is x + η (1, −1) for class 0 and x + η (−1, 1) for class 1, with η = 0.2, and within
-    the range of the batch before the step. From x₀ = (0, 1) of class 0 and x₁ = (½, −0.3) of class 1:
+    So x + η sign ∇ₓ CE is x + η (−1, 1) for class 0 and x + η (1, −1) for class 1, with η = 0.2, and within
+    −0.3 to 1, the range of the batch. From x₀ = (0, 1) of class 0 and x₁ = (½, −0.3) of class 1:
 
-    range −0.3 to 1:  x₀ = (0.2, 0.8),  x₁ = (0.3, −0.1)
-    range −0.1 to 0.8:  x₀ = (0.4, 0.6),  x₁ = (0.1, 0.1)
-    range 0.1 to 0.6:  x₀ = (0.6, 0.4),  x₁ = (−0.1 → 0.1, 0.3)
-    range 0.1 to 0.6:  x₀ = (0.8 → 0.6, 0.2),  x₁ = (−0.1 → 0.1, 0.5)
+    up:    x₀ = (−0.2, 1.2 → 1),  (−0.4 → −0.3, 1),  (−0.3, 1)
+           x₁ = (0.7, −0.5 → −0.3),  (0.9, −0.3),  (1.1 → 1, −0.3)
+    down:  x₀ = (0.2, 0.8),  (0.4, 0.6),  (0.6, 0.4)
+           x₁ = (0.3, −0.1),  (0.1, 0.1),  (−0.1, 0.3)
     """
     net = linear([2.0, 1.0], [1.0, 3.0])
-    batch = Batch(torch.tensor(GENERATED[0]), torch.tensor([0, 1]))
-    found = Regularised(generate_steps=steps).generated(net, batch, 0.2)
-    torch.testing.assert_close(found, torch.tensor(GENERATED[steps]))
+    batch = Batch(torch.tensor(START), torch.tensor([0, 1]))
+    found = Regularised(generate=way, generate_steps=steps).generated(net, batch, 0.2)
+    torch.testing.assert_close(found, torch.tensor(GENERATED[way][steps - 1]))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -123,11 +122,11 @@ def test_a_drift_the_other_way_by_hand():
 
 
 def generate(module, x, labels, step, steps):
+    low, high = float(x.min()), float(x.max())
     for _ in range(steps):
-        low, high = float(x.min()), float(x.max())
         x = x.detach().requires_grad_()
         (slope,) = torch.autograd.grad(F.cross_entropy(module(x), labels), x)
-        x = (x - step * slope.sign()).detach().clamp(low, high)
+        x = (x + step * slope.sign()).detach().clamp(low, high)
     return x
 
 

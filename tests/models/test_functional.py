@@ -84,7 +84,7 @@ def test_logits_and_features_are_the_modules_own(case, evaluating, x):
     net = functional.net(*vectors)
     if evaluating:
         module.eval()
-        with functional.evaluating():
+        with functional.training(False):
             logits, (features, same) = net(x), net.features(x)
     else:
         logits, (features, same) = net(x), net.features(x)
@@ -100,7 +100,7 @@ def test_training_and_evaluation_differ_where_there_is_batch_norm(case, x):
     _, functional, vectors = build(case)
     net = functional.net(*vectors)
     training = net(x)
-    with functional.evaluating():
+    with functional.training(False):
         assert not torch.allclose(net(x), training, atol=1e-2)
 
 
@@ -175,7 +175,7 @@ def test_gradients_are_autograds(case, evaluating, x):
 
     if evaluating:
         module.eval()
-        with functional.evaluating():
+        with functional.training(False):
             found = grad(loss)(parameters)
     else:
         found = grad(loss)(parameters)

@@ -33,6 +33,11 @@ def test_chance_by_hand(right, expected):
     assert scores.at_chance is expected
 
 
+def test_data_of_one_class_says_nothing_about_chance():
+    labels = torch.zeros(10, dtype=torch.int64)
+    assert not Scores(torch.eye(2)[labels], labels, torch.zeros(10)).at_chance
+
+
 def test_a_run_at_chance_for_long_ends_and_keeps_its_last_round(tiny, tmp_path):
     """Evaluated in rounds 2, 4, …: at chance since round 2, so it ends 6 rounds later."""
     with pytest.raises(DivergedError, match=r"round 8: validation accuracy .* at chance since round 2"):

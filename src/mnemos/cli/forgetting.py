@@ -33,9 +33,15 @@ class _Measured:
 
     run: Run
     experiment: Experiment
+    diverged: bool
     rounds: list[int]
     forgetting: dict[int, float]
     own: dict[int, float]
+
+    @property
+    def asked(self) -> bool:
+        """Whether forgetting was to be measured at all."""
+        return bool(self.experiment.evaluate.forgetting)
 
 
 def forgetting(
@@ -66,13 +72,15 @@ def forgetting(
     asked = _numbers(rounds)
     groups = _groups(_measured(paths))
     chosen = _choose(asked, [one for group in groups.values() for one in group])
-    first = {f"{label}, seed {group[0].experiment.seed}": group[0].run for label, group in groups.items()}
+    shown = {
+        label: next((one for one in group if not one.diverged), group[0]) for label, group in groups.items()
+    }
+    first = {f"{label}, seed {one.experiment.seed}": one.run for label, one in shown.items()}
     draw = draw_class_heatmaps if classes else draw_heatmaps
     drawn = draw(first, chosen, figure, "Local client forgetting")
-    curve = None
-    if any(one.forgetting for group in groups.values() for one in group):
-        runs = {label: [one.run for one in group] for label, group in groups.items()}
-        curve = draw_curves(runs, beside, "forgetting", "Forgetting of other clients' data")
+    runs = {label: [one.run for one in group if one.forgetting] for label, group in groups.items()}
+    runs = {label: some for label, some in runs.items() if some}
+    curve = draw_curves(runs, beside, "forgetting", "Forgetting of other clients' data") if runs else None
     rows = [_row(label, group, chosen) for label, group in groups.items()]
     if as_json:
         print_json(
@@ -109,9 +117,10 @@ def _measured(paths: Sequence[Path]) -> list[_Measured]:
         if not found:
             raise ConfigError(f"{path}: there are no runs here")
         runs |= {run.path.resolve(): run for run in found}
-    measured = [one for one in map(_means, runs.values()) if one.rounds]
+    # A run that didn't converge has its place in the table, however early it ended.
+    measured = [one for one in map(_means, runs.values()) if one.rounds or (one.asked and one.diverged)]
     where = ", ".join(map(str, paths))
-    if not measured:
+    if not any(one.rounds for one in measured):
         raise ConfigError(f"{where}: forgetting was not measured in any run; {HOW}")
     if len(measured) < len(runs):
         number = len(runs) - len(measured)
@@ -124,7 +133,9 @@ def _means(run: Run) -> _Measured:
     forgotten, own = (
         overall(metrics, name).dropna(subset="value") for name in ("forgetting", "own_accuracy")
     )
-    return _Measured(run, run.experiment, measured_rounds(metrics), _by_round(forgotten), _by_round(own))
+    diverged = run.status.status == "diverged"
+    rounds = measured_rounds(metrics)
+    return _Measured(run, run.experiment, diverged, rounds, _by_round(forgotten), _by_round(own))
 
 
 def _by_round(rows: pd.DataFrame) -> dict[int, float]:
@@ -187,7 +198,8 @@ def _choose(asked: list[int] | None, measured: Sequence[_Measured]) -> list[int]
             if number not in known:
                 raise ConfigError(not_measured(number, known), "rounds")
         return asked
-    common = sorted(set(known).intersection(*(one.rounds for one in measured)))
+    converged = [one.rounds for one in measured if not one.diverged]
+    common = sorted(set(known).intersection(*(converged or [one.rounds for one in measured if one.rounds])))
     if not common:
         raise ConfigError("the runs measured forgetting in no common round; name some with --rounds")
     return sorted({common[0], common[len(common) // 2], common[-1]})
@@ -197,6 +209,7 @@ def _row(label: str, group: Sequence[_Measured], rounds: Sequence[int]) -> dict[
     return {
         "method": label,
         "seeds": [one.experiment.seed for one in group],
+        "diverged": sum(one.diverged for one in group),
         "runs": [str(one.run.path) for one in group],
         "rounds": [
             {
@@ -225,13 +238,15 @@ def _table(rows: Sequence[dict[str, Any]], rounds: Sequence[int]) -> Table:
         spreads = [cell["forgetting"] for cell in row["rounds"]]
         spreads.append(row["rounds"][-1]["own_accuracy"])
         seeds = len(row["seeds"])
-        table.add_row(Text(row["method"]), str(seeds), *(_cell(spread, seeds) for spread in spreads))
+        cells = (_cell(spread, seeds, row["diverged"]) for spread in spreads)
+        table.add_row(Text(row["method"]), str(seeds), *cells)
     return table
 
 
-def _cell(spread: dict[str, Any], seeds: int) -> str:
+def _cell(spread: dict[str, Any], seeds: int, diverged: int) -> str:
     if spread["mean"] is None:
-        return "–"
+        return "NC" if diverged else "–"
     plus_minus = "" if spread["std"] is None else f" ± {spread['std']:.3f}"
     some = f" ({spread['seeds']} of {seeds})" if spread["seeds"] < seeds else ""
+    some += f" ({diverged} NC)" if diverged else ""
     return f"{spread['mean']:z.3f}{plus_minus}{some}"

@@ -175,12 +175,13 @@ class VmapRunner(Runner):
             return {}
 
         def survey(parameters: Tensor, buffers: Tensor, batch: Batch, client: Client) -> State:
-            net = self._functional.net(parameters, buffers)
-            return method.survey(when, parameters, net, batch, client)
+            with self._functional.masked(batch.mask):
+                net = self._functional.net(parameters, buffers)
+                return method.survey(when, parameters, net, batch, client)
 
         sizes = torch.tensor([len(r.samples) for r in rations])
         sums: State = {}
-        with self._functional.evaluating():
+        with self._functional.training(when == "start"):
             for batch, present in self._feed(rations, keys, ()):
                 active = len(present)
                 rows = Rows(active, stacked, dims)

@@ -59,7 +59,7 @@ class Scores:
         """Whether a constant answer is as good, but for two standard deviations of luck."""
         count = len(self.labels)
         best = float(self.labels.bincount().max()) / count
-        return self.accuracy <= best + 2 * math.sqrt(best * (1 - best) / count)
+        return best < 1 and self.accuracy <= best + 2 * math.sqrt(best * (1 - best) / count)
 
     @property
     def loss(self) -> float:

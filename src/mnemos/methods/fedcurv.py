@@ -74,9 +74,11 @@ class Curvature(Term):
         def one(parameters: Tensor, x: Tensor, label: Tensor) -> Tensor:
             return loss(net.at(parameters)(x[None]), label[None], client.counts)[0]
 
-        chunk = max(1, _AT_ONCE // parameters.numel())
-        gradients = vmap(grad(one), (None, 0, 0), chunk_size=chunk)(parameters, batch.x, batch.labels)
-        return {_F: batch.sum(gradients.square())}
+        squares = torch.zeros_like(parameters)
+        for some in batch.split(max(1, _AT_ONCE // parameters.numel())):
+            gradients = vmap(grad(one), (None, 0, 0))(parameters, some.x, some.labels)
+            squares = squares + some.sum(gradients.square_())
+        return {_F: squares}
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """F and F ⊙ w, sent and remembered."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -29,6 +29,7 @@ class Regularised(Correction):
     gamma: float = Field(0.5, ge=0, le=1, description="γ: 1 takes gradients at the client's own model")
     pseudo_step: float = Field(0.1, gt=0, description="ηₛ of pseudo data")
     perturbed_step: float = Field(1e-3, gt=0, description="ηₚ of perturbed data")
+    generate: Literal["up", "down"] = Field("up", description="generated data are harder, or easier, samples")
     generate_steps: int = Field(10, ge=1, description="signed-gradient steps to a generated sample")
 
     def look(self, parameters: Tensor, client: Client) -> Tensor:
@@ -56,15 +57,15 @@ class Regularised(Correction):
         return client.start + drift
 
     def generated(self, net: Net, batch: Batch, step: float) -> Tensor:
-        """x ← clip(x − η sign ∇ₓ CE), within the range of the batch before each step."""
+        """x ← clip(x ± η sign ∇ₓ CE), within the range of the batch's values."""
 
         def error(x: Tensor) -> Tensor:
             return batch.sum(nll(net(x), batch.labels))
 
-        x = batch.x
+        x, low, high = batch.x, batch.x.amin(), batch.x.amax()
+        along = step if self.generate == "up" else -step
         for _ in range(self.generate_steps):
-            low, high = x.amin(), x.amax()
-            x = (x - step * grad(error)(x).sign()).clamp(low, high)
+            x = (x + along * grad(error)(x).sign()).clamp(low, high)
             if batch.mask is not None:  # what fills the batch up goes along with its first sample
                 x = torch.where(batch.mask.view(-1, *[1] * (x.ndim - 1)) > 0, x, x[:1])
         return x

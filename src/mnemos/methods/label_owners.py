@@ -36,7 +36,7 @@ def classifier(layout: Layout) -> tuple[Slot, ...]:
 class LabelOwners(Weighting):
     """aₖ for all tensors but the classifier, whose row c counts aₖ if client k holds class c, else 0.
 
-    A row nobody of the cohort holds stays as it is. This tells the server which classes a client holds.
+    A row nobody of the cohort holds has no update. This tells the server which classes a client holds.
     """
 
     by: Literal["samples", "uniform"] = Field("samples", description="aₖ: the client's samples, or 1")

@@ -9,7 +9,7 @@ tensors; nothing here knows how a cohort is run.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol
@@ -74,6 +74,12 @@ class Batch(NamedTuple):
     labels: Tensor
     mask: Tensor | None = None
     """1 for samples, 0 for what only fills up the batch [B]; None: all are samples."""
+
+    def split(self, count: int) -> Iterator[Batch]:
+        """The batch in pieces of so many samples."""
+        for start in range(0, len(self.labels), count):
+            where = slice(start, start + count)
+            yield Batch(self.x[where], self.labels[where], None if self.mask is None else self.mask[where])
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over the samples of one value (or more) each [B, …]."""
@@ -190,7 +196,7 @@ class MethodPart(Part):
         return parameters
 
     def survey(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> State:
-        """Sums over the samples of a batch; the model is in evaluation mode."""
+        """Sums over the samples of a batch; in training mode at the start, in evaluation mode at the end."""
         return {}
 
     def upload(self, done: Finished) -> tuple[State, State]:
@@ -333,7 +339,8 @@ class Method(Part):
     # at the client
 
     @cached_property
-    def _wants_features(self) -> bool:
+    def wants_features(self) -> bool:
+        """Whether some term needs the features."""
         return any(term.wants_features for term in self.all_terms)
 
     @cached_property
@@ -342,7 +349,7 @@ class Method(Part):
 
     def batch_loss(self, net: Net, batch: Batch, client: Client) -> Tensor:
         """The losses [B] of one batch; their mean is minimised."""
-        features, logits = net.features(batch.x) if self._wants_features else (batch.x, net(batch.x))
+        features, logits = net.features(batch.x) if self.wants_features else (batch.x, net(batch.x))
         losses = self.loss(logits, batch.labels, client.counts)
         for term in self._losses:
             losses = losses + term.losses(net, batch, features, client)

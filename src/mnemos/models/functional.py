@@ -41,9 +41,9 @@ class Functional:
             self._set(None)
 
     @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """The module in evaluation mode."""
-        self.module.eval()
+    def training(self, mode: bool) -> Iterator[None]:
+        """The module in training or evaluation mode."""
+        self.module.train(mode)
         try:
             yield
         finally:

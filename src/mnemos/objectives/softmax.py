@@ -21,15 +21,16 @@ def nll(scores: Tensor, labels: Tensor) -> Tensor:
     return scores.logsumexp(1) - pick(scores, labels)
 
 
-def only_held(scores: Tensor, counts: Tensor) -> Tensor:
-    """The scores of the classes a client holds; the others' count for nothing in a sum of exponentials.
+_NOTHING = -1e30
+"""For −∞: its exponential is 0, and no sum or difference with a logit is anything but finite."""
 
-    They become the lowest finite number rather than −∞, so that no difference of two of them is NaN.
-    """
-    return torch.where(counts > 0, scores, torch.finfo(scores.dtype).min)
+
+def only_held(scores: Tensor, counts: Tensor) -> Tensor:
+    """The scores of the classes a client holds; the others' count for nothing in a sum of exponentials."""
+    return torch.where(counts > 0, scores, _NOTHING)
 
 
 def log_proportions(counts: Tensor) -> Tensor:
-    """log β_c of the classes a client holds, β_c = n_c / Σ n; 0 for the others, which `only_held` masks."""
-    held = counts > 0
-    return torch.where(held, (counts / counts.sum().clamp_min(1)).clamp_min(1e-30).log(), 0.0)
+    """log β_c, β_c = n_c / Σ n; to be added to scores, of which absent classes then count for nothing."""
+    # log β is the log-softmax of log n. Few operations, because they are taken in every step.
+    return counts.log().clamp_min(_NOTHING).log_softmax(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from mnemos.objectives.objective import LabelAware, objectives
-from mnemos.objectives.softmax import log_proportions, nll, only_held, pick, wide
+from mnemos.objectives.softmax import log_proportions, nll, pick, wide
 
 
 @objectives.register("wsm")
@@ -19,8 +19,7 @@ class ReweightedSoftmax(LabelAware):
     def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         """Losses [B]."""
         scores = wide(logits)
-        weighted = only_held(scores + log_proportions(counts), counts)
-        return weighted.logsumexp(1) - pick(scores, labels)
+        return (scores + log_proportions(counts)).logsumexp(1) - pick(scores, labels)
 
 
 @objectives.register("balanced")
@@ -32,4 +31,4 @@ class BalancedSoftmax(LabelAware):
 
     def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         """Losses [B]."""
-        return nll(only_held(wide(logits) + log_proportions(counts), counts), labels)
+        return nll(wide(logits) + log_proportions(counts), labels)
