@@ -1,9 +1,10 @@
 """What a method or a measurement adds to a round of FedAvg with cross-entropy (LeNet, 10 of 100 clients).
 
-    python benchmarks/overheads.py [wsm] [scaffold] [forgetting] … [--repeats 15] [--workers 0]
+    python benchmarks/overheads.py [wsm] [scaffold] [forgetting] … [--builds 6] [--repeats 10] [--workers 0]
 
 Every contender advances side by side with plain FedAvg: the same round, the same clients, one directly after
-the other and in changing order, in one process. Printed are the medians of the rounds' own ratios, with the
+the other and in changing order, in one process. Both are built anew several times, as where their memory
+happens to lie makes a difference of some percent. Printed are the medians of the rounds' own ratios, with the
 quartiles, of wall-clock time and of processor time over all threads. Wall-clock time is what one waits for;
 processor time doesn't count the time others keep a shared machine busy, and tells small differences better.
 """
@@ -60,14 +61,22 @@ def timed(federation: Federation, runner: Runner) -> Times:
     return Times(time.perf_counter() - wall, time.process_time() - processor)
 
 
-def compare(name: str, changes: dict[str, Any], workers: int, repeats: int) -> None:
+def compare(name: str, changes: dict[str, Any], workers: int, builds: int, repeats: int) -> None:
+    rounds = [pair for build in range(builds) for pair in side_by_side(changes, workers, repeats, build % 2)]
+    print(f"{name:14s} {_ratio(rounds, 0)} wall, {_ratio(rounds, 1)} processor", flush=True)
+
+
+def side_by_side(
+    changes: dict[str, Any], workers: int, repeats: int, other_first: int
+) -> list[tuple[Times, Times]]:
+    """The times of plain FedAvg and of the other, round by round."""
     with ExitStack() as stack:
-        pairs = []
-        for wanted in ({}, changes):
+        built = []
+        for wanted in (changes, {}) if other_first else ({}, changes):
             federation = stack.enter_context(closing(Federation(experiment(workers, wanted))))
-            pairs.append((federation, stack.enter_context(federation.open())))
-        plain, other = pairs
-        rounds: list[tuple[Times, Times]] = []
+            built.append((federation, stack.enter_context(federation.open())))
+        plain, other = reversed(built) if other_first else built
+        rounds = []
         for repeat in range(repeats + 1):
             if repeat % 2:
                 first = timed(*plain)
@@ -75,8 +84,7 @@ def compare(name: str, changes: dict[str, Any], workers: int, repeats: int) -> N
             else:
                 second = timed(*other)
                 rounds.append((timed(*plain), second))
-        rounds = rounds[1:]  # the first one warms up
-    print(f"{name:14s} {_ratio(rounds, 0)} wall, {_ratio(rounds, 1)} processor", flush=True)
+    return rounds[1:]  # the first one warms up
 
 
 def _ratio(rounds: list[tuple[Times, Times]], kind: int) -> str:
@@ -87,12 +95,16 @@ def _ratio(rounds: list[tuple[Times, Times]], kind: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("contenders", nargs="*", help=f"of {', '.join(METHODS)}; all when none is named")
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--builds", type=int, default=6)
+    parser.add_argument("--repeats", type=int, default=10, help="rounds of each build")
     parser.add_argument("--workers", type=int, default=0, help="threads; 0: one a core")
     arguments = parser.parse_args()
-    print(f"a round, as a multiple of one of FedAvg + CE: medians (quartiles) of {arguments.repeats} rounds")
+    print(
+        f"a round, as a multiple of one of FedAvg + CE: medians (quartiles) of "
+        f"{arguments.builds * arguments.repeats} rounds"
+    )
     for name in arguments.contenders or METHODS:
-        compare(name, METHODS[name], arguments.workers, arguments.repeats)
+        compare(name, METHODS[name], arguments.workers, arguments.builds, arguments.repeats)
 
 
 if __name__ == "__main__":
