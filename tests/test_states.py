@@ -370,3 +370,31 @@ def test_states_of_a_round_that_came_to_nothing_are_dropped(states):
     states.commit(2)
     assert_is(states[1], 1)
     assert 2 not in states
+
+
+def test_a_disk_without_room_is_said_in_one_sentence(path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    made = States(EXAMPLE)
+    made.keep_in(path)
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(DataError, match=r"clients.bin: it can't grow by \d+ bytes \(No space left"):
+        made.hold(1, state(1))
+
+
+def test_after_a_loss_of_power_only_what_was_surely_written_counts(tiny, tmp_path, monkeypatch):
+    """The first checkpoint waits for the disk, the next ones of these ten seconds don't."""
+    described = {**tiny, "method": "scaffold", "rounds": 6}
+    whole = mnemos.run(described, out=tmp_path / "whole")
+    part = mnemos.run({**described, "rounds": 4}, out=tmp_path / "part")
+    monkeypatch.setattr(checkpoint, "_boot", lambda: "another start of the machine")
+    began = []
+
+    class Watching(Silent):
+        def started(self, run, experiment, round):
+            began.append(round)
+
+    resume(part.path, 6, Watching())
+    assert began == [1]
+    assert part.file("model.safetensors").read_bytes() == whole.file("model.safetensors").read_bytes()

@@ -153,15 +153,13 @@ class Trainer:
     def _gradient(self, method: Method, batch: Batch, client: Client) -> Tensor:
         """Leaves a batch's gradient in the bound vector, and gives its mean loss."""
         parameters = self.bound.parameters
-        if not method.looks:
-            loss = batch.mean(method.batch_loss(self.net, batch, client))
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss
-        here = parameters.clone()
-        parameters.copy_(method.look(here, client))
+        here = parameters.clone() if method.looks else None
+        if here is not None:
+            parameters.copy_(method.look(here, client))
         loss = batch.mean(method.batch_loss(self.net, batch, client))
         loss.backward()  # type: ignore[no-untyped-call]
-        parameters.copy_(here)
+        if here is not None:
+            parameters.copy_(here)
         return loss
 
     def _survey(self, when: When, task: Task, client: Client) -> State:

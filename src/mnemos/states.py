@@ -7,6 +7,7 @@ in the middle of a round has destroyed nothing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from mnemos.errors import DataError
 
 State = dict[str, Tensor]
 _BLOCK_BYTES = 16_000_000
-_BLOCK_ROWS = 4096
+_BLOCK_ROWS = 256
 """Rows are had in blocks of about this size, and of no more rows."""
 
 
@@ -140,7 +141,14 @@ class States:
         if self._path is None:
             self._blocks.append(np.zeros(shape, np.float32))
             return
-        start = len(self._blocks) * self._per_block * 4 * self._width
-        with self._path.open("ab") as file:  # a file with a hole: it takes no room until rows are written
-            file.truncate(max(file.tell(), start + self._per_block * 4 * self._width))
+        size = self._per_block * 4 * self._width
+        start = len(self._blocks) * size
+        try:
+            with self._path.open("ab") as file:
+                file.truncate(max(file.tell(), start + size))
+                # Room that isn't there must show now: writing into a map without any kills the process.
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), start, size)
+        except OSError as error:
+            raise DataError(f"{self._path}: it can't grow by {size} bytes ({error.strerror})") from None
         self._blocks.append(np.memmap(self._path, np.float32, "r+", start, shape))

@@ -33,6 +33,7 @@ class Checkpoints:
         self._folder.mkdir(exist_ok=True)
         server = federation.server
         clients, rows = map(torch.from_numpy, federation.states.index())
+        sync = time.monotonic() - self._synced > _SYNC_EVERY
         data = pack(
             {"model": server.model, "buffers": server.buffers, "clients": clients, "rows": rows},
             {"server": server.state},
@@ -40,10 +41,11 @@ class Checkpoints:
                 "round": federation.round,
                 "metrics": metrics.size,
                 "at_chance_since": federation.at_chance_since,
+                "synced": sync,
+                "boot": _boot(),
             },
         )
         path = self._folder / f"round-{federation.round:08d}.safetensors"
-        sync = time.monotonic() - self._synced > _SYNC_EVERY
         if sync:
             metrics.sync()
             federation.states.sync()
@@ -89,6 +91,14 @@ def _round(path: Path) -> int:
     return int(path.stem.removeprefix("round-"))
 
 
+def _boot() -> str:
+    """What tells one start of the machine from another; nothing, where that can't be known."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 def _rows(path: Path) -> Ints:
     """The rows of the states that a checkpoint speaks of; none if it is damaged."""
     try:
@@ -105,7 +115,7 @@ def _restore(path: Path, federation: Federation, available: int) -> int:
         number, size = int(header["round"]), int(header["metrics"])
         model, buffers = tensors["model"], tensors["buffers"]
         clients, rows = tensors["clients"].numpy(), tensors["rows"].numpy()
-        since = header["at_chance_since"]
+        since, synced, boot = header["at_chance_since"], header["synced"], header["boot"]
     except OSError as error:
         raise DataError(f"{path}: can't be read ({error.strerror})") from None
     except (DataError, KeyError, TypeError, ValueError):
@@ -115,6 +125,9 @@ def _restore(path: Path, federation: Federation, available: int) -> int:
         raise DataError(f"{path}: the checkpoint is of another model than the experiment's")
     if size > available:
         raise DataError(f"{path}: metrics.jsonl is shorter than at the time of this checkpoint")
+    if len(rows) and not synced and boot != _boot():
+        # The file may have reached the disk before the rows it speaks of.
+        raise DataError(f"{path}: the machine went down before the clients' states were surely on disk")
     server: State = {**federation.server.state, **states.get("server", {})}
     federation.server = Server(model, buffers, server)
     federation.states.restore(clients, rows)
