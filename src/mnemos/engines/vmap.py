@@ -175,7 +175,11 @@ class VmapRunner(Runner):
             return {}
 
         def survey(parameters: Tensor, buffers: Tensor, batch: Batch, client: Client) -> State:
-            with self._functional.masked(batch.mask):
+            mask = batch.mask
+            if mask is not None:
+                # Who is through has empty batches, in which batch-norm would find nothing to measure.
+                mask = torch.where(mask.sum() > 0, mask, 1.0)
+            with self._functional.masked(mask):
                 net = self._functional.net(parameters, buffers)
                 return method.survey(when, parameters, net, batch, client)
 

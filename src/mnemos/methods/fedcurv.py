@@ -77,7 +77,7 @@ class Curvature(Term):
         squares = torch.zeros_like(parameters)
         for some in batch.split(max(1, _AT_ONCE // parameters.numel())):
             gradients = vmap(grad(one), (None, 0, 0))(parameters, some.x, some.labels)
-            squares = squares + some.sum(gradients.square_())
+            squares = squares + some.sum(gradients.square())
         return {_F: squares}
 
     def upload(self, done: Finished) -> tuple[State, State]:
