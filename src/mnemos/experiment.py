@@ -47,7 +47,9 @@ class Evaluate(Options):
         one = type(value) is int and value >= 0
         several = isinstance(value, list | tuple) and all(type(n) is int and n >= 1 for n in value)
         if not one and not several:
-            raise ValueError(f"found {value}; allowed: a list of rounds, or n for 1, n, 2n, … and the last")
+            raise ValueError(
+                f"found {value}; allowed: a list of rounds from 1 on, n for 1, n, 2n, … and the last, or 0"
+            )
         return value
 
 

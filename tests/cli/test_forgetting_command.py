@@ -186,8 +186,11 @@ def test_the_figure_names_method_seed_and_round(command):
 
 def test_methods_of_the_same_name_say_what_differs(command, undrawn):
     rows = command("forgetting runs slow --json").json["methods"]
-    assert [row["method"] for row in rows] == ["fedavg + ce, local.lr=0.3", "fedavg + wsm",
-                                               "fedavg + ce, local.lr=0.1"]  # fmt: skip
+    assert [row["method"] for row in rows] == [
+        "fedavg + ce, local.lr=0.3",
+        "fedavg + wsm, local.lr=0.3",
+        "fedavg + ce, local.lr=0.1",
+    ]
 
 
 def test_methods_that_differ_in_much_have_the_name_of_their_directory(command, undrawn):
@@ -230,8 +233,8 @@ def test_a_diverged_run_is_used_as_far_as_it_goes(command):
     *_, row = command("forgetting slow diverged --json --rounds 1,4").json["methods"]
     assert row["rounds"][1]["forgetting"] == {"mean": None, "std": None, "seeds": 0}
     line = command("forgetting slow diverged --rounds 1,4").out.splitlines()[2]
-    assert line.split()[-2:] == ["NC", "NC"]
-    assert (row["diverged"], line.count("(1 NC)")) == (1, 1)
+    assert line.split()[-3:] == ["NC", "NC", "NC"]
+    assert row["diverged"] == 1
 
 
 def test_a_diverged_run_does_not_choose_the_rounds_of_the_others(command, undrawn):

@@ -161,11 +161,19 @@ def _labels(methods: Sequence[_Measured]) -> list[str]:
         f"{type(one.experiment.method).name} + {type(one.experiment.method.loss).name}" for one in methods
     ]
     labels = []
+    everything = [_settings(one) for one in methods]
     for name, one in zip(names, methods, strict=True):
         own = _settings(one)
-        others = [_settings(two) for two, theirs in zip(methods, names, strict=True) if theirs == name]
-        fields = dict.fromkeys(field for other in others for field in other)
-        differing = [field for field in fields if any(other.get(field) != own.get(field) for other in others)]
+        alike = [_settings(two) for two, theirs in zip(methods, names, strict=True) if theirs == name]
+        # The name tells methods apart; what else differs, such as a learning rate, it doesn't tell.
+        differing = [
+            field
+            for field in dict.fromkeys(field for other in everything for field in other)
+            if any(
+                other.get(field) != own.get(field)
+                for other in (alike if field.startswith("method.") else everything)
+            )
+        ]
         if len(differing) <= 3 and all(field in own for field in differing):
             notes = [f"{field}={own[field]}" for field in differing]
         else:
@@ -206,6 +214,7 @@ def _choose(asked: list[int] | None, measured: Sequence[_Measured]) -> list[int]
 
 
 def _row(label: str, group: Sequence[_Measured], rounds: Sequence[int]) -> dict[str, Any]:
+    converged = [one for one in group if not one.diverged]
     return {
         "method": label,
         "seeds": [one.experiment.seed for one in group],
@@ -214,8 +223,8 @@ def _row(label: str, group: Sequence[_Measured], rounds: Sequence[int]) -> dict[
         "rounds": [
             {
                 "round": number,
-                "forgetting": _spread([one.forgetting.get(number) for one in group]),
-                "own_accuracy": _spread([one.own.get(number) for one in group]),
+                "forgetting": _spread([one.forgetting.get(number) for one in converged]),
+                "own_accuracy": _spread([one.own.get(number) for one in converged]),
             }
             for number in rounds
         ],
@@ -238,14 +247,14 @@ def _table(rows: Sequence[dict[str, Any]], rounds: Sequence[int]) -> Table:
         spreads = [cell["forgetting"] for cell in row["rounds"]]
         spreads.append(row["rounds"][-1]["own_accuracy"])
         seeds = len(row["seeds"])
-        cells = (_cell(spread, seeds, row["diverged"]) for spread in spreads)
+        cells = (_cell(spread, seeds - row["diverged"], row["diverged"]) for spread in spreads)
         table.add_row(Text(row["method"]), str(seeds), *cells)
     return table
 
 
 def _cell(spread: dict[str, Any], seeds: int, diverged: int) -> str:
     if spread["mean"] is None:
-        return "NC" if diverged else "–"
+        return "–" if seeds else "NC"
     plus_minus = "" if spread["std"] is None else f" ± {spread['std']:.3f}"
     some = f" ({spread['seeds']} of {seeds})" if spread["seeds"] < seeds else ""
     some += f" ({diverged} NC)" if diverged else ""

@@ -285,7 +285,9 @@ class Method(Part):
         names = [type(term).name for term in self.all_terms]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"the term '{twice[0]}' is there twice")
+            own = any(type(term).name == twice[0] for term in self.own_terms)
+            why = f": {type(self).name} has it of its own" if own else ""
+            raise ValueError(f"the term '{twice[0]}' is there twice{why}")
         return self
 
     @property

@@ -32,7 +32,7 @@ class ForgettingMatrix:
     @property
     def forgetting(self) -> pd.DataFrame:
         """F_ki = Acc_k(w_{t−1}) − Acc_k(w_t^i): what model i lost (arXiv 2304.05260, equation 5)."""
-        return -self.gain
+        return self.after.rsub(self.before, axis=1)
 
     @property
     def gain(self) -> pd.DataFrame:
