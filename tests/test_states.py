@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import mnemos
+from interrupt import Stop
 from mnemos import states as module
 from mnemos.errors import DataError
 from mnemos.runs import checkpoint
@@ -315,18 +316,6 @@ def test_a_newer_checkpoint_that_was_given_up_is_not_taken_up_again(whole, tmp_p
     metrics.write_bytes(b"".join(rows)[:-3])
     killed(run.path, 4, tmp_path)
     assert contents(resume(run.path)) == whole
-
-
-class Stop(Silent):
-    """Interrupts a run after some rounds."""
-
-    def __init__(self, after):
-        super().__init__()
-        self.after = after
-
-    def round(self, outcome):
-        if outcome.round >= self.after:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("damage", ["missing", "short"])

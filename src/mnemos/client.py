@@ -15,7 +15,8 @@ from mnemos.data.batches import Loader, Ration, draws
 from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
 from mnemos.message import Plan, Task, update_to_bytes
-from mnemos.methods.method import Batch, Client, Finished, Method, Net, State, Update, When
+from mnemos.methods.exchange import Batch, Client, Finished, Net, State, Update, When
+from mnemos.methods.method import Method
 from mnemos.models.convolution import fast_convolutions
 from mnemos.models.dropout import set_generator
 from mnemos.models.features import features_and_logits

@@ -16,14 +16,14 @@ from mnemos.client import fresh_model
 from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
 from mnemos.data.partition import Assignment, Ints
-from mnemos.data.streams import label_counts
+from mnemos.data.streams import training_counts
 from mnemos.engines.engine import Runner, Work
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
 from mnemos.measures.evaluate import Evaluator
 from mnemos.measures.measure import Moment, Opening, Record, Scores, Watch
 from mnemos.message import Plan, Task
-from mnemos.methods.method import Server, State, Update
+from mnemos.methods.exchange import Server, State, Update
 from mnemos.states import States
 from mnemos.vector import Layout
 
@@ -221,7 +221,7 @@ class Federation:
             validation,
             test,
             self.experiment.rounds,
-            lambda: label_counts(
+            lambda: training_counts(
                 self.experiment.stream,
                 self.assignment,
                 number,

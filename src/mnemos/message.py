@@ -20,7 +20,8 @@ from torch import Tensor
 from mnemos.data.dataset import Source, sources
 from mnemos.errors import DataError
 from mnemos.local import Local
-from mnemos.methods.method import Method, State, Update, methods
+from mnemos.methods.exchange import State, Update
+from mnemos.methods.method import Method, methods
 from mnemos.models.model import Model, models
 from mnemos.registry import Options
 

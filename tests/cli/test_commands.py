@@ -10,11 +10,8 @@ import json
 import re
 import shlex
 import shutil
-import sys
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -36,7 +33,6 @@ with warnings.catch_warnings():
     # Typer 0.20 takes names from click that the newest click warns about.
     warnings.simplefilter("ignore", DeprecationWarning)
     from mnemos.cli import output
-    from mnemos.cli.app import main
 
 TINY = (
     "partition.clients=12 partition.alpha=0.5 'model.hidden=[8]' participation=0.34 rounds=4 "
@@ -60,42 +56,12 @@ seeds: [0, 1]
 """
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Standard output, which must be one JSON object and nothing else."""
-        (line,) = self.out.splitlines()
-        return json.loads(line)
-
-
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
     """A working folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))  # `main` does so too; this puts it back
     return tmp_path
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Runs a command in this process."""
-
-    def call(line: str, code: int = 0) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["mnemos", *shlex.split(line)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        ended = Ended(end.value.code, *capsys.readouterr())
-        assert ended.code == code, ended
-        return ended
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
-import sys
-import warnings
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,11 +13,6 @@ from mnemos.errors import DivergedError
 from mnemos.runs.forgetting import read_matrix
 from mnemos.runs.run import Run
 from mnemos.runs.store import overall
-
-with warnings.catch_warnings():
-    # Typer 0.20 takes names from click that the newest click warns about.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from mnemos.cli.app import main
 
 TINY = {
     "partition": {"clients": 12, "alpha": 0.5},
@@ -34,35 +24,6 @@ TINY = {
     "engine": "serial",
 }
 """Forgetting is measured in rounds 1, 2 and 4."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Standard output, which must be one JSON object and nothing else."""
-        (line,) = self.out.splitlines()
-        return json.loads(line)
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Runs a command in this process."""
-
-    def call(line: str, code: int = 0) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["mnemos", *shlex.split(line)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        ended = Ended(*capsys.readouterr())
-        assert end.value.code == code, ended
-        return ended
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import torch
 import mnemos.federation
 from mnemos.api import run
 from mnemos.data.partition import Assignment
-from mnemos.data.streams import Static, Stream, label_counts
+from mnemos.data.streams import Static, Stream, training_counts
 from mnemos.experiment import load_experiment
 from mnemos.federation import Federation
 from mnemos.measures.measure import Moment, Record, Scores
@@ -212,7 +212,7 @@ def test_label_counts_by_hand():
     static = [[0, 1, 2, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0]]
     newest = [[0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
     for stream, expected in ((Static(), static), (Looped(), static), (Newest(), newest)):
-        assert label_counts(stream, assignment, 1, labels, 4).tolist() == expected
+        assert training_counts(stream, assignment, 1, labels, 4).tolist() == expected
 
 
 def test_labels_are_counted_once_and_only_for_those_who_ask(tiny, monkeypatch):
@@ -220,9 +220,9 @@ def test_labels_are_counted_once_and_only_for_those_who_ask(tiny, monkeypatch):
 
     def counting(*args):
         calls.append(args[2])
-        return label_counts(*args)
+        return training_counts(*args)
 
-    monkeypatch.setattr(mnemos.federation, "label_counts", counting)
+    monkeypatch.setattr(mnemos.federation, "training_counts", counting)
     for names, expected in ((["client-accuracy", "class-accuracy"], []), (["personalised"], [2, 4])):
         federation = Federation(load_experiment({}, {**tiny, "measures": names}))
         with federation.open() as runner:

@@ -132,19 +132,19 @@ def play(
     return played
 
 
-def on_digits(method: dict | str, rounds: int = 2, **local: object) -> list[Tensor]:
-    """The model after each round of a method on handwritten digits; three of six unequal clients a round."""
+def digits(method: dict | str, rounds: int, **changes: object) -> tuple[Federation, list[Tensor]]:
+    """A federation of handwritten digits after some rounds, and its model after each of them."""
     experiment = Experiment.parse(
         {
             "data": "digits",
             "partition": {"name": "label-dirichlet", "clients": 6, "alpha": 0.5},
             "model": {"name": "mlp", "hidden": [8]},
             "method": method,
-            "local": local,
             "participation": 0.5,
             "rounds": rounds,
             "evaluate": {"every": rounds, "test_last": 0},
             "engine": "serial",
+            **changes,
         }
     )
     federation = Federation(experiment)
@@ -154,4 +154,9 @@ def on_digits(method: dict | str, rounds: int = 2, **local: object) -> list[Tens
             federation.advance(runner)
             models.append(federation.server.model)
     federation.close()
-    return models
+    return federation, models
+
+
+def on_digits(method: dict | str, rounds: int = 2, **local: object) -> list[Tensor]:
+    """The model after each round of a method on handwritten digits; three of six unequal clients a round."""
+    return digits(method, rounds, local=local)[1]

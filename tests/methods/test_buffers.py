@@ -7,7 +7,7 @@ from torch import nn
 from mnemos.data.augment import normalise
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
-from mnemos.methods.method import buffer_policies
+from mnemos.methods.part import buffer_policies
 from mnemos.models.model import Classifier
 
 POLICIES = ["average", "leave-out", "local", "server"]

@@ -5,10 +5,11 @@ import torch
 from torch import nn
 
 import mnemos
+from interrupt import Stop
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 from mnemos.methods.method import methods
-from mnemos.runs.execute import Silent, resume
+from mnemos.runs.execute import resume
 from mnemos.vector import Layout
 
 SCAFFOLD_I = {"name": "scaffold", "correction": {"name": "scaffold", "option": "I"}}
@@ -137,18 +138,6 @@ def test_the_engines_agree_with_batch_norm(case, policy):
     assert_close(remembered(many), remembered(serial), 1e-3)
     fresh = Federation(serial.experiment).server.buffers
     assert float((serial.server.buffers - fresh).norm()) > 1.0
-
-
-class Stop(Silent):
-    """Interrupts a run after some rounds."""
-
-    def __init__(self, after):
-        super().__init__()
-        self.after = after
-
-    def round(self, outcome):
-        if outcome.round >= self.after:
-            raise KeyboardInterrupt
 
 
 def interrupted(description, out, after=2):

@@ -6,9 +6,9 @@ from bernoulli import bernoulli
 from quadratic import near, play
 from torch import nn
 
+from mnemos.methods.exchange import Server, Update
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.fold import WeightedMean
-from mnemos.methods.method import Server, Update
 from mnemos.vector import Layout
 
 

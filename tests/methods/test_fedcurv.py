@@ -3,16 +3,15 @@
 import math
 
 import pytest
+import quadratic
 import torch
 import torch.nn.functional as F
 from bernoulli import bernoulli
 from torch import nn
 
 from mnemos.data.augment import normalise
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.methods.exchange import Batch, Client
 from mnemos.methods.fedcurv import Curvature
-from mnemos.methods.method import Batch, Client
 from mnemos.models.functional import Functional
 from mnemos.models.model import Classifier
 from mnemos.objectives.ce import CrossEntropy
@@ -21,25 +20,8 @@ FISHER, ANCHOR, ROUND = "fedcurv.fisher", "fedcurv.anchor", "fedcurv.round"
 
 
 def digits(method, rounds, participation=0.5):
-    federation = Federation(
-        Experiment.parse(
-            {
-                "partition": {"name": "label-dirichlet", "clients": 6, "alpha": 0.5},
-                "model": {"name": "mlp", "hidden": [8]},
-                "method": method,
-                "local": {"epochs": 1, "batch": 32, "lr": 0.1},
-                "participation": participation,
-                "rounds": rounds,
-                "evaluate": {"every": rounds, "test_last": 0},
-                "engine": "serial",
-            }
-        )
-    )
-    with federation.open() as runner:
-        for _ in range(rounds):
-            federation.advance(runner)
-    federation.close()
-    return federation
+    local = {"epochs": 1, "batch": 32, "lr": 0.1}
+    return quadratic.digits(method, rounds, participation=participation, local=local)[0]
 
 
 def sigmoid(z):

@@ -8,8 +8,8 @@ from torch import nn
 from mnemos.data.augment import normalise
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
+from mnemos.methods.exchange import Batch, Client
 from mnemos.methods.fedreg import Regularised, _without
-from mnemos.methods.method import Batch, Client
 from mnemos.models.functional import Functional
 from mnemos.models.model import Classifier
 from mnemos.objectives.ce import CrossEntropy

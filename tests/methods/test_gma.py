@@ -3,14 +3,13 @@
 import math
 
 import pytest
+import quadratic
 import torch
 from bernoulli import bernoulli
 from torch import nn
 
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.methods.exchange import Server, Update
 from mnemos.methods.gma import Gma
-from mnemos.methods.method import Server, Update
 from mnemos.vector import Layout
 
 
@@ -68,25 +67,7 @@ def test_a_federation_by_hand(tau, mask):
 
 
 def digits(method):
-    federation = Federation(
-        Experiment.parse(
-            {
-                "partition": {"name": "label-dirichlet", "clients": 6, "alpha": 0.5},
-                "model": {"name": "mlp", "hidden": [8]},
-                "method": method,
-                "local": {"steps": 5, "batch": 16, "lr": 0.1},
-                "participation": 0.5,
-                "rounds": 3,
-                "evaluate": {"every": 3, "test_last": 0},
-                "engine": "serial",
-            }
-        )
-    )
-    with federation.open() as runner:
-        for _ in range(3):
-            federation.advance(runner)
-    federation.close()
-    return federation.server.model
+    return quadratic.digits(method, 3, local={"steps": 5, "batch": 16, "lr": 0.1})[1][-1]
 
 
 def test_without_a_threshold_it_is_fedavg_and_with_one_it_moves_less():

@@ -1,15 +1,15 @@
 """Label-owner averaging against numbers worked out by hand."""
 
 import pytest
+import quadratic
 import torch
 from bernoulli import bernoulli
 from torch import nn
 
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
 from mnemos.federation import Federation
+from mnemos.methods.exchange import Server, Update
 from mnemos.methods.label_owners import LabelOwnerAveraging
-from mnemos.methods.method import Server, Update
 from mnemos.vector import Layout
 
 
@@ -78,25 +78,9 @@ def test_a_row_nobody_of_the_cohort_holds_stays():
 
 
 def digits(method, partition, model=None):
-    federation = Federation(
-        Experiment.parse(
-            {
-                "partition": partition,
-                "model": model or {"name": "mlp", "hidden": [8]},
-                "method": {"loss": "ce", **method},
-                "local": {"steps": 5, "batch": 16, "lr": 0.1},
-                "participation": 1.0,
-                "rounds": 2,
-                "evaluate": {"every": 2, "test_last": 0},
-                "engine": "serial",
-            }
-        )
-    )
-    with federation.open() as runner:
-        for _ in range(2):
-            federation.advance(runner)
-    federation.close()
-    return federation
+    changes = {"partition": partition, **({"model": model} if model else {})}
+    local = {"steps": 5, "batch": 16, "lr": 0.1}
+    return quadratic.digits({"loss": "ce", **method}, 2, participation=1.0, local=local, **changes)[0]
 
 
 def test_where_everyone_holds_every_class_it_is_fedavg():

@@ -11,7 +11,7 @@ from torch.func import grad
 from mnemos.data.augment import normalise
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
-from mnemos.methods.method import Batch, Client
+from mnemos.methods.exchange import Batch, Client
 from mnemos.methods.moon import Contrastive
 from mnemos.models.model import Classifier
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import mnemos
+from interrupt import Stop
 from mnemos.errors import ConfigError, DataError, DivergedError
 from mnemos.measures.measure import Record
 from mnemos.runs.execute import Silent, resume, start
@@ -14,18 +15,6 @@ from mnemos.runs.store import Store, read_metrics
 def contents(run):
     """What must be the same however often a run was interrupted."""
     return [run.file(name).read_bytes() for name in ("metrics.jsonl", "model.safetensors", "experiment.yaml")]
-
-
-class Stop(Silent):
-    """Interrupts a run after some rounds."""
-
-    def __init__(self, after):
-        super().__init__()
-        self.after = after
-
-    def round(self, outcome):
-        if outcome.round >= self.after:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ class Static(Stream):
         return assignment.train(client)
 
 
-def label_counts(stream: Stream, assignment: Assignment, round: int, labels: Ints, classes: int) -> Ints:
+def training_counts(stream: Stream, assignment: Assignment, round: int, labels: Ints, classes: int) -> Ints:
     """How many training samples of each class each client has in a round [clients, classes]."""
     clients = assignment.clients
     if type(stream) is Static:  # in one pass: there may be a million clients

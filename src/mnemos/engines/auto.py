@@ -25,7 +25,7 @@ from mnemos.engines.vmap import Vmap
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.files import write_atomically
 from mnemos.message import Arithmetic, Plan, Task
-from mnemos.methods.method import Update
+from mnemos.methods.exchange import Update
 from mnemos.version import __version__
 
 _LONG = 600.0

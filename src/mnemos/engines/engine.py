@@ -12,7 +12,7 @@ from pydantic import Field
 from mnemos.data.dataset import Dataset
 from mnemos.errors import MnemosError
 from mnemos.message import Arithmetic, Plan, Task
-from mnemos.methods.method import Update
+from mnemos.methods.exchange import Update
 from mnemos.registry import Part, Registry
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from mnemos.methods.method import Batch, Client, State
+from mnemos.methods.exchange import Batch, Client, State
 
 
 class Rows:

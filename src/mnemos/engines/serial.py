@@ -10,7 +10,7 @@ from mnemos.client import Trainer, intra_op
 from mnemos.data.dataset import Dataset
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
 from mnemos.message import Arithmetic, Plan, Task
-from mnemos.methods.method import Update
+from mnemos.methods.exchange import Update
 
 
 @engines.register("serial")

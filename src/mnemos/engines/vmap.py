@@ -23,7 +23,7 @@ from mnemos.engines.engine import Engine, Runner, Work, blame, engines
 from mnemos.engines.rows import Rows, stack
 from mnemos.errors import ConfigError
 from mnemos.message import Arithmetic, Plan, Task
-from mnemos.methods.method import Batch, Client, State, Update, When
+from mnemos.methods.exchange import Batch, Client, State, Update, When
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import Dropout
 from mnemos.models.functional import Functional

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mnemos.methods.method import BufferPolicy, buffer_policies
+from mnemos.methods.part import BufferPolicy, buffer_policies
 
 
 @buffer_policies.register("average")

@@ -7,21 +7,16 @@ from typing import Annotated
 from torch import Tensor
 
 from mnemos.methods.buffers import AverageBuffers
+from mnemos.methods.exchange import Aggregate, Fold, Server, State, Update
 from mnemos.methods.fold import WeightedMean
-from mnemos.methods.method import (
-    Aggregate,
+from mnemos.methods.method import Method, methods
+from mnemos.methods.part import (
     BufferPolicy,
     Correction,
-    Fold,
-    Method,
-    Server,
     ServerStep,
-    State,
-    Update,
     Weighting,
     buffer_policies,
     corrections,
-    methods,
     server_steps,
     weightings,
 )

@@ -7,20 +7,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad, vmap
 
+from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Net, Server, State, When
 from mnemos.methods.fedavg import FedAvg
-from mnemos.methods.method import (
-    Aggregate,
-    Batch,
-    Client,
-    Finished,
-    Net,
-    Server,
-    State,
-    Term,
-    When,
-    methods,
-    terms,
-)
+from mnemos.methods.method import methods
+from mnemos.methods.part import Term, terms
 from mnemos.objectives.objective import Objective
 from mnemos.vector import Layout
 

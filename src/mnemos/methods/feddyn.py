@@ -7,19 +7,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
+from mnemos.methods.exchange import Aggregate, Client, Finished, Server, State
 from mnemos.methods.fedavg import FedAvg, Uniform
-from mnemos.methods.method import (
-    Aggregate,
-    Client,
-    Correction,
-    Finished,
-    Server,
-    State,
-    Weighting,
-    corrections,
-    methods,
-    weightings,
-)
+from mnemos.methods.method import methods
+from mnemos.methods.part import Correction, Weighting, corrections, weightings
 from mnemos.vector import Layout
 
 _H = "feddyn.h"

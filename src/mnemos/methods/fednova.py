@@ -11,19 +11,11 @@ from torch import Tensor
 
 from mnemos.errors import ConfigError
 from mnemos.local import Local
+from mnemos.methods.exchange import Aggregate, Finished, Fold, Server, State, Update
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.fold import WeightedMean
-from mnemos.methods.method import (
-    Aggregate,
-    Finished,
-    Fold,
-    Server,
-    ServerStep,
-    State,
-    Update,
-    methods,
-    server_steps,
-)
+from mnemos.methods.method import methods
+from mnemos.methods.part import ServerStep, server_steps
 from mnemos.optim.optimizer import Optimizer
 from mnemos.optim.sgd import Sgd
 from mnemos.vector import Layout

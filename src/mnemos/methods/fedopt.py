@@ -12,8 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from mnemos.methods.exchange import Aggregate, Server, State
 from mnemos.methods.fedavg import FedAvg, MeanStep
-from mnemos.methods.method import Aggregate, Server, ServerStep, State, methods, server_steps
+from mnemos.methods.method import methods
+from mnemos.methods.part import ServerStep, server_steps
 from mnemos.vector import Layout
 
 

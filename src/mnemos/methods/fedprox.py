@@ -5,8 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
+from mnemos.methods.exchange import Client
 from mnemos.methods.fedavg import FedAvg
-from mnemos.methods.method import Client, Term, methods, terms
+from mnemos.methods.method import methods
+from mnemos.methods.part import Term, terms
 
 
 @terms.register("proximal")

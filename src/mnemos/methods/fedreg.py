@@ -9,8 +9,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
+from mnemos.methods.exchange import Batch, Client, Net
 from mnemos.methods.fedavg import FedAvg
-from mnemos.methods.method import Batch, Client, Correction, Net, corrections, methods
+from mnemos.methods.method import methods
+from mnemos.methods.part import Correction, corrections
 from mnemos.objectives.objective import Objective
 from mnemos.objectives.softmax import nll
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mnemos.methods.method import Aggregate, State, Update
+from mnemos.methods.exchange import Aggregate, State, Update
 from mnemos.vector import Layout
 
 

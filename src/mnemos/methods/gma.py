@@ -9,9 +9,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from mnemos.methods.exchange import Aggregate, Fold, Server, State, Update
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.fold import WeightedMean
-from mnemos.methods.method import Aggregate, Fold, Server, ServerStep, State, Update, methods, server_steps
+from mnemos.methods.method import methods
+from mnemos.methods.part import ServerStep, server_steps
 from mnemos.vector import Layout
 
 _AGREEMENT = "gma.agreement"

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from mnemos.errors import ConfigError
 from mnemos.local import Local
+from mnemos.methods.exchange import Finished, State, Update
 from mnemos.methods.fedavg import FedAvg
-from mnemos.methods.method import Finished, State, Update, Weighting, methods, weightings
+from mnemos.methods.method import methods
+from mnemos.methods.part import Weighting, weightings
 from mnemos.objectives.masked_ce import MaskedCrossEntropy
 from mnemos.objectives.objective import Objective, objectives
 from mnemos.vector import Kind, Layout, Slot

@@ -9,8 +9,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from mnemos.methods.exchange import Batch, Client, Finished, Net, State
 from mnemos.methods.fedavg import FedAvg
-from mnemos.methods.method import Batch, Client, Finished, Net, State, Term, methods, terms
+from mnemos.methods.method import methods
+from mnemos.methods.part import Term, terms
 from mnemos.vector import Layout
 
 _PREVIOUS = "moon.previous"

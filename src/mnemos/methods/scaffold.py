@@ -9,22 +9,15 @@ from torch import Tensor
 from torch.func import grad
 
 from mnemos.local import Local
+from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Net, Server, State, When
 from mnemos.methods.fedavg import FedAvg, Uniform
 from mnemos.methods.fedopt import ServerSgd
-from mnemos.methods.method import (
-    Aggregate,
-    Batch,
-    Client,
+from mnemos.methods.method import methods
+from mnemos.methods.part import (
     Correction,
-    Finished,
-    Net,
-    Server,
     ServerStep,
-    State,
     Weighting,
-    When,
     corrections,
-    methods,
     server_steps,
     weightings,
 )

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from mnemos.objectives.objective import LabelAware, objectives
-from mnemos.objectives.softmax import nll, pick, wide
+from mnemos.objectives.softmax import nll, only_held, pick, wide
 
 
 @objectives.register("fedlc")
@@ -29,5 +29,4 @@ class LogitsCalibration(LabelAware):
         if self.denominator == "all":
             return nll(scores, labels)
         own = labels[:, None] == torch.arange(scores.shape[1], device=labels.device)
-        others = torch.where(own, torch.finfo(scores.dtype).min, scores)
-        return others.logsumexp(1) - pick(scores, labels)
+        return only_held(scores, ~own).logsumexp(1) - pick(scores, labels)

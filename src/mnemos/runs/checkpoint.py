@@ -13,7 +13,7 @@ from mnemos.errors import DataError
 from mnemos.federation import Federation
 from mnemos.files import remove_unfinished, write_atomically
 from mnemos.message import pack, unpack
-from mnemos.methods.method import Server, State
+from mnemos.methods.exchange import Server, State
 from mnemos.runs.store import Store
 
 _SYNC_EVERY = 10.0

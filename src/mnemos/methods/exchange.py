@@ -1,0 +1,134 @@
+"""What passes between a method's parts, a client and the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Protocol
+
+from torch import Tensor
+
+from mnemos.local import Local
+
+State = dict[str, Tensor]
+When = Literal["start", "end"]
+"""Before or after a client's training."""
+
+
+class Client(NamedTuple):
+    """What a method sees of one client while it trains."""
+
+    start: Tensor
+    """The model received: x [P]."""
+    received: State
+    """What the server sent beside the model."""
+    state: State
+    """What the client remembers from its last round."""
+    counts: Tensor
+    """How many samples of each class the client has [C]; this never leaves the client."""
+
+
+class Finished(NamedTuple):
+    """A client at the end of its local training."""
+
+    client: Client
+    end: Tensor
+    """The trained model: y [P]."""
+    steps: int
+    local: Local
+    surveyed: State
+    """What the parts' surveys found: means over the client's samples."""
+
+
+class Net(Protocol):
+    """A client's model with its current parameters, as a function."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Logits [B, C]."""
+
+    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features [B, d] and logits [B, C]."""
+
+    def at(self, parameters: Tensor) -> Net:
+        """The model with other parameters, for `torch.func` or under `no_grad`; leaves buffers alone."""
+
+
+class Batch(NamedTuple):
+    """A client's samples of one step."""
+
+    x: Tensor
+    labels: Tensor
+    mask: Tensor | None = None
+    """1 for samples, 0 for what only fills up the batch [B]; None: all are samples."""
+
+    def split(self, count: int) -> Iterator[Batch]:
+        """The batch in pieces of so many samples."""
+        for start in range(0, len(self.labels), count):
+            where = slice(start, start + count)
+            yield Batch(self.x[where], self.labels[where], None if self.mask is None else self.mask[where])
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over the samples of one value (or more) each [B, …]."""
+        if self.mask is None:
+            return values.sum(0)
+        return (values * self.mask.view(-1, *[1] * (values.ndim - 1))).sum(0)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over the samples of one value each [B]."""
+        return values.mean() if self.mask is None else self.sum(values) / self.mask.sum()
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a client sends back."""
+
+    client: int
+    round: int
+    samples: int
+    steps: int
+    loss: float
+    """Mean training loss over the samples seen."""
+    delta: Tensor
+    """The change of the model: y − x."""
+    buffers: Tensor
+    change: State
+    """What the method's parts upload beside the model."""
+    state: State
+    """What the client will remember; it stays where the client runs."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the server holds between rounds."""
+
+    model: Tensor
+    buffers: Tensor
+    state: State
+
+    def moved(self, model: Tensor, state: State) -> Server:
+        """The server with another model, and with some of its state replaced."""
+        return replace(self, model=model, state={**self.state, **state})
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A cohort's updates folded into one."""
+
+    delta: Tensor
+    """Σ aₖ Δₖ / Σ aₖ with the weighting's aₖ."""
+    buffers: Tensor
+    change: State
+    """Plain mean of the uploaded changes."""
+    clients: int
+    share: float = 1.0
+    """The cohort's share of all clients: |S| / N."""
+
+
+class Fold(Protocol):
+    """Takes updates as they arrive, in cohort order, and keeps no more than it must."""
+
+    def add(self, update: Update, weight: Tensor | float) -> None:
+        """Take in one update."""
+
+    def result(self) -> Aggregate:
+        """The aggregate of all updates so far."""
