@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -161,24 +162,37 @@ class Run:
     @property
     def locked(self) -> bool:
         """Whether a process is working on the run now."""
-        try:
-            with self.lock():
-                return False
-        except ConfigError:
-            return True
+        with self._lock_file() as handle:
+            return not _taken(handle)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Have the run for oneself; the system lets go of the lock when the process ends, however it ends."""
+        with self._lock_file() as handle:
+            # Whoever only looks whether the run is locked holds the lock for a moment, too.
+            for _ in range(10):
+                if _taken(handle):
+                    break
+                time.sleep(0.02)
+            else:
+                raise ConfigError(f"{self.path}: another process is working on this run")
+            yield
+
+    @contextmanager
+    def _lock_file(self) -> Iterator[int]:
         handle = os.open(self.file(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(f"{self.path}: another process is working on this run") from None
-            yield
+            yield handle
         finally:
             os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def create(experiment: Experiment, folder: Path) -> Run:
