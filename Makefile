@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES = pyproject.toml constraints.txt
 
-.PHONY: demo test lint format install dev clean
+.PHONY: demo test lint docs format install dev chromium clean
 
 install: $(VENV)/.installed
 dev: $(VENV)/.dev
@@ -30,7 +30,19 @@ lint: dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint
+docs: dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The tests of the report open it in a browser: the one on the path, or the one $MNEMOS_CHROMIUM names.
+chromium:
+	@if [ -n "$$MNEMOS_CHROMIUM" ] || command -v chromium > /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium > /dev/null; \
+	else \
+		echo "chromium is missing: install it, or set MNEMOS_CHROMIUM to its path" >&2; exit 1; \
+	fi
+
+test: lint docs chromium
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 format: dev
@@ -38,4 +50,4 @@ format: dev
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -8,21 +8,26 @@ run.forgetting(100)  # the client × client matrix of that round, if it was meas
 run.model()          # an ordinary nn.Module with the trained weights
 """
 
-from mnemos.api import compare, resume, run
+from mnemos.api import compare, resume, run, sweep
 from mnemos.data.sources.npz import write_npz
 from mnemos.experiment import Experiment
-from mnemos.runs.compare import Compared, Comparison
+from mnemos.report.write import Report, write_report
+from mnemos.runs.results import Results
 from mnemos.runs.run import Run
+from mnemos.runs.study import Study
 from mnemos.version import __version__
 
 __all__ = [
-    "Compared",
-    "Comparison",
     "Experiment",
+    "Report",
+    "Results",
     "Run",
+    "Study",
     "__version__",
     "compare",
     "resume",
     "run",
+    "sweep",
     "write_npz",
+    "write_report",
 ]

@@ -103,6 +103,10 @@ class Experiment(Options):
         return Experiment.parse(merge(self.model_dump(mode="json"), changes, Experiment))
 
 
+FORMS = ("variants", "grid", "list", "random")
+"""The ways to give a study's variants: fields by which a file with many experiments is known."""
+
+
 def load_experiment(
     source: Experiment | Mapping[str, Any] | str | Path | None = None,
     changes: Mapping[str, Any] | None = None,
@@ -111,7 +115,10 @@ def load_experiment(
     if isinstance(source, Experiment):
         return source.override(changes or {})
     base = read_yaml(Path(source)) if isinstance(source, str | Path) else dict(source or {})
-    if "variants" in base:
+    form = next((form for form in FORMS if form in base), None)
+    if form is not None:
         where = source if isinstance(source, str | Path) else "experiment"
-        raise ConfigError(f"{where}: it is a comparison; 'mnemos compare' runs it")
+        raise ConfigError(
+            f"{where}: it is a study, with '{form}'; 'mnemos sweep' or 'mnemos compare' runs it"
+        )
     return Experiment.parse(merge(base, changes or {}, Experiment))

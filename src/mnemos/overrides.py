@@ -160,7 +160,19 @@ def _part_at(schema: type[BaseModel], tree: dict[str, Any], path: list[str]) -> 
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML with numbers such as 1e-4."""
+    """Safe YAML with numbers such as 1e-4, and each key once."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """PyYAML lets the last of several values of one key win without a word."""
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if (key.tag, key.value) in seen:
+                    reason = f"'{key.value[:40]}' is there twice"
+                    raise yaml.composer.ComposerError(None, None, reason, key.start_mark)
+                seen.add((key.tag, key.value))
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """PyYAML lets Python's own errors through: 2020-13-45 looks like a date and is none."""

@@ -13,9 +13,17 @@ import inspect
 import pkgutil
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from mnemos.errors import ConfigError, allowed, did_you_mean
@@ -41,6 +49,17 @@ class Options(BaseModel):
                 named[field] = {"name": default, **value}
         return named
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic takes true for 1 where a number is expected; nobody who writes it means that."""
+        given = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(entry, bool) for entry in given):
+            kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
+            if kinds & {int, float} and bool not in kinds:
+                raise PydanticCustomError("int_type" if int in kinds else "float_type", "not a number")
+        return value
+
     @classmethod
     def parse(cls, options: dict[str, Any]) -> Self:
         """Validate options, raising a `ConfigError` that names the field."""
@@ -48,6 +67,11 @@ class Options(BaseModel):
             return cls.model_validate(options)
         except ValidationError as error:
             raise explain(error, cls) from None
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """All types that a field's type is made of."""
+    return {annotation}.union(*map(_kinds, get_args(annotation)))
 
 
 class Part(Options):

@@ -42,6 +42,7 @@ EARLIER = Path("out/earlier")
 _DEFAULTS = {
     "run": ["--out", "out", "--quiet"],
     "compare": ["--out", "out", "--quiet"],
+    "sweep": ["--out", "out", "--quiet"],
     "resume": ["--quiet"],
     "partition": ["--figure", "figure.png"],
 }
@@ -63,6 +64,14 @@ def file(name: str, content: str | bytes = "") -> Callable[[], None]:
 
 def recipe(content: str | bytes) -> Callable[[], None]:
     return file("recipe.yaml", content)
+
+
+def both(*makers: Callable[[], None]) -> Callable[[], None]:
+    def make() -> None:
+        for one in makers:
+            one()
+
+    return make
 
 
 def models(source: str) -> Callable[[], None]:
@@ -334,6 +343,10 @@ case("recipe of bytes", "run recipe.yaml", WRONG, "recipe.yaml: not a text file"
      make=recipe(b"\x89PNG\r\n\x1a\n\xff"))
 case("recipe of control characters", "run recipe.yaml", WRONG, "recipe.yaml: not valid YAML", "#x0000",
      make=recipe(b"\x00\x01\x02"))
+case("recipe with a key twice", "run recipe.yaml", WRONG, "recipe.yaml: not valid YAML in line 3",
+     "'lr' is there twice", make=recipe("local:\n  lr: 0.1\n  lr: 0.2\n"))
+case("true as a number", "run rounds=true", WRONG, "rounds: found True; expected a whole number ≥ 1")
+case("true among numbers", "run 'model.hidden=[true]'", WRONG, "model.hidden: found [True]")
 case("recipe with a date that is none", "run recipe.yaml", WRONG, "recipe.yaml: not valid YAML in line 2",
      "'2020-13-45'", make=recipe("rounds: 3\nseed: 2020-13-45"))
 case("recipe with a date as a field", "run recipe.yaml", WRONG, "recipe.yaml: not plain data", "date",
@@ -376,14 +389,14 @@ case("out with an endless name", f"run --clients 10 --out {300 * 'o'}", WRONG, 3
 # Comparisons.
 VARIANTS = "base: {rounds: 1}\nvariants: {one: {}, two: {%s}}\n"
 case("comparison without a recipe", "compare rounds=1", WRONG, "found 'rounds=1'", "recipe")
-case("comparison without variants", "compare recipe.yaml", WRONG, "recipe.yaml: variants: ", "must be given",
-     make=recipe("base: {rounds: 1}"))
+case("comparison without variants", "compare recipe.yaml", WRONG, "recipe.yaml: found none of them",
+     "exactly one of variants, grid, list, random", make=recipe("base: {rounds: 1}"))
 case("comparison of no variants", "compare recipe.yaml", WRONG, "recipe.yaml: variants: found {}",
      "at least 1", make=recipe("variants: {}"))
 case("variants as a list", "compare recipe.yaml", WRONG, "recipe.yaml: variants: found ['one']", "a mapping",
      make=recipe("variants: [one]"))
 case("experiment as a comparison", "compare recipe.yaml", WRONG, "recipe.yaml: rounds: unknown field",
-     "allowed: base, seeds, variants", make=recipe("rounds: 3"))
+     "allowed: base, grid, list, random, seeds, variants", make=recipe("rounds: 3"))
 case("unknown field in a variant", "compare recipe.yaml", WRONG, "variant 'two'", "lcal: unknown",
      "did you mean 'local'?", make=recipe(VARIANTS % "lcal.lr: 1"))
 case("value out of range in a variant", "compare recipe.yaml", WRONG, "variant 'two'", "local.lr: found -1",
@@ -394,12 +407,51 @@ case("data missing in the last variant", "compare recipe.yaml", DAMAGED, "there.
      make=recipe(VARIANTS % "data: {name: npz, path: there.npz}"))
 case("seeds that are no numbers", "compare recipe.yaml --seeds 1,x", WRONG, "seeds: found '1,x'", "0,1,2",
      make=recipe(VARIANTS % ""))
-case("negative seeds", "compare recipe.yaml --seeds -1", WRONG, "seed: found -1", "≥ 0",
+case("negative seeds", "compare recipe.yaml --seeds -1", WRONG, "seeds.0: found -1", "≥ 0",
      make=recipe(VARIANTS % ""))
 case("a recipe's seeds that are no list", "compare recipe.yaml", WRONG, "recipe.yaml: seeds: found 3",
      "a list", make=recipe(VARIANTS % "" + "seeds: 3"))
 case("figure of a comparison", "compare recipe.yaml --figure curves.xyz", WRONG, "figure: found 'curves.xyz'",
      ".png", make=recipe(VARIANTS % ""))
+case("comparison of one experiment with itself", "compare recipe.yaml", WRONG,
+     "recipe.yaml: the variants 'one' and 'two' are the same experiment", make=recipe(VARIANTS % ""))
+
+# Sweeps.
+GRID = "base: {rounds: 1}\ngrid: {%s}\n"
+case("sweep without a recipe", "sweep rounds=1", WRONG, "found 'rounds=1'", "recipe")
+case("sweep of an experiment", "sweep recipe.yaml", WRONG, "recipe.yaml: rounds: unknown field",
+     make=recipe("rounds: 3"))
+case("sweep as an experiment", "run recipe.yaml", WRONG, "recipe.yaml: it is a study, with 'grid'",
+     "'mnemos sweep'", make=recipe(GRID % "local.lr: [1]"))
+case("grid and list", "sweep recipe.yaml", WRONG, "recipe.yaml: found grid and list", "exactly one",
+     make=recipe(GRID % "local.lr: [1]" + "list: [{}]"))
+case("grid of a single value", "sweep recipe.yaml", WRONG, "recipe.yaml: grid.local.lr: found 0.1",
+     "a list of values", make=recipe(GRID % "local.lr: 0.1"))
+case("grid of no values", "sweep recipe.yaml", WRONG, "recipe.yaml: grid.local.lr: found []",
+     make=recipe(GRID % "local.lr: []"))
+case("grid over an unknown field", "sweep recipe.yaml", WRONG, "recipe.yaml: variant 'lrr=1'.local.lrr",
+     "did you mean 'lr'?", make=recipe(GRID % "local.lrr: [1, 2]"))
+case("grid with a value out of range", "sweep recipe.yaml", WRONG, "recipe.yaml: variant 'lr=-1'.local.lr",
+     "found -1", "> 0", make=recipe(GRID % "local.lr: [0.1, -1]"))
+case("grid with a value twice", "sweep recipe.yaml", WRONG, "'lr=1' and 'lr=1 #2' are the same experiment",
+     make=recipe(GRID % "local.lr: [1, 1.0]"))
+case("contradiction in the last of a grid", "sweep recipe.yaml", WRONG, "variant 'model=lenet'", "16×16",
+     make=recipe(GRID % "model: [mlp, lenet]"))
+case("the same, planned", "sweep recipe.yaml --dry-run", WRONG, "variant 'model=lenet'", "16×16",
+     make=recipe(GRID % "model: [mlp, lenet]"))
+case("list of words", "sweep recipe.yaml", WRONG, "recipe.yaml: list.0: found 'lr'", "a mapping",
+     make=recipe("list: [lr]"))
+case("random search without trials", "sweep recipe.yaml", WRONG, "recipe.yaml: random.trials: ",
+     "must be given", make=recipe("random: {fields: {local.lr: [1]}}"))
+case("random search in a range upside down", "sweep recipe.yaml", WRONG,
+     "random.fields.local.lr: found low 2", "low < high",
+     make=recipe("random: {trials: 1, fields: {local.lr: {low: 2, high: 1}}}"))
+case("random search in no range", "sweep recipe.yaml", WRONG, "random.fields.local.lr: found 3",
+     "a list of choices", make=recipe("random: {trials: 1, fields: {local.lr: 3}}"))
+case("sweep with no jobs", "sweep recipe.yaml --jobs 0", WRONG, "'--jobs'", "x>=1",
+     make=recipe(GRID % "local.lr: [1]"))
+case("sweep into a file", "sweep recipe.yaml --out notes", WRONG, "notes", "not a folder",
+     make=both(recipe(GRID % "local.lr: [1]"), file("notes")))
 
 # Earlier runs.
 case("runs of no folder", "runs nowhere", WRONG, "nowhere: there is no such folder")

@@ -22,6 +22,7 @@ from mnemos.report.forgetting import (
     forgetting_figure,
     read_grid,
 )
+from mnemos.report.style import finish
 from mnemos.runs.forgetting import ForgettingMatrix
 from mnemos.runs.run import Run
 
@@ -252,3 +253,34 @@ def test_curve_of_forgetting(tmp_path: Path) -> None:
     points = curve(runs, "forgetting")
     assert points.loc[4].tolist() == pytest.approx([0.3, 2**0.5 / 20, 2])
     assert draw_curves({"a": runs}, tmp_path / "a.svg", "forgetting").is_file()
+
+
+def test_a_curve_of_a_single_round_has_one_tick(tmp_path: Path) -> None:
+    figure = Figure()
+    axes = figure.add_subplot()
+    axes.plot([4.0], [0.3], label="a")
+    finish(figure, axes)
+    assert axes.get_xticks().tolist() == [4.0]
+
+
+def test_the_legend_covers_no_curve() -> None:
+    """It stands beneath the axes, however long the labels are."""
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for place in range(9):
+        axes.plot([1, 2, 3], [place] * 3, label=f"fedavg + wsm, local.lr=0.{place}, partition.alpha=0.1")
+    finish(figure, axes)
+    figure.draw_without_rendering()  # type: ignore[no-untyped-call]
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.y1 <= axes.get_window_extent().y0
+    assert figure.bbox.x0 <= box.x0
+    assert box.x1 <= figure.bbox.x1
+    assert axes.get_window_extent().height > 100
+
+
+def test_axes_are_named_also_where_the_last_map_is_missing() -> None:
+    """Below the lowest map of each column, and beside the first of each row."""
+    figure = forgetting_figure({"a": {1: BY_HAND, 2: BY_HAND}, "b": {1: None, 2: BY_HAND}})
+    names = [(bool(axes.get_xlabel()), bool(axes.get_ylabel())) for axes in panels(figure)[::2]]
+    assert names == [(True, True), (False, False), (True, True)]

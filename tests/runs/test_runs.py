@@ -125,6 +125,14 @@ def test_runs_of_one_experiment_get_directories_of_their_own(tiny, tmp_path):
     assert first.status.status == "interrupted"
 
 
+def test_of_several_runs_of_one_experiment_one_that_ended_is_found(tiny, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        mnemos.run(tiny, out=tmp_path, observer=Stop(1))
+    ended = mnemos.run(tiny, out=tmp_path)
+    assert len(runs_in(tmp_path)) == 2
+    assert find(ended.experiment, tmp_path) == ended
+
+
 def test_metrics_can_be_read_while_they_are_written(tmp_path):
     path = tmp_path / "metrics.jsonl"
     store = Store(path)

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 import typer
 
-from mnemos.cli import compare, forgetting, partition, resume, run, runs
+from mnemos.cli import compare, forgetting, partition, report, reproduce, resume, run, runs, sweep, watch
 from mnemos.errors import MnemosError
 from mnemos.version import __version__
 
@@ -27,8 +27,12 @@ app.command("run", context_settings={"ignore_unknown_options": False})(run.run)
 app.command("resume")(resume.resume)
 app.command("runs")(runs.runs)
 app.command("compare")(compare.compare)
+app.command("sweep")(sweep.sweep)
 app.command("partition")(partition.partition)
 app.command("forgetting")(forgetting.forgetting)
+app.command("watch")(watch.watch)
+app.command("report")(report.report)
+app.command("reproduce")(reproduce.reproduce)
 
 
 def _version(wanted: bool) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -16,32 +14,12 @@ from rich.text import Text
 from mnemos.cli.options import Json, check_figure
 from mnemos.cli.output import console, print_json
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
 from mnemos.report.curves import draw_curves
 from mnemos.report.forgetting import draw_class_heatmaps, draw_heatmaps
-from mnemos.runs.forgetting import HOW, measured_rounds, not_measured
-from mnemos.runs.run import Run, runs_in
-from mnemos.runs.store import overall
-
-_NOT_THE_METHOD = {"seed", "engine", "evaluate", "measures"}
-"""Fields that runs of one method may differ in."""
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """The means of a run, by round."""
-
-    run: Run
-    experiment: Experiment
-    diverged: bool
-    rounds: list[int]
-    forgetting: dict[int, float]
-    own: dict[int, float]
-
-    @property
-    def asked(self) -> bool:
-        """Whether forgetting was to be measured at all."""
-        return bool(self.experiment.evaluate.forgetting)
+from mnemos.report.groups import Group, group
+from mnemos.report.reading import Reading, read, runs_of
+from mnemos.runs.forgetting import HOW, not_measured
+from mnemos.runs.run import Run
 
 
 def forgetting(
@@ -70,18 +48,22 @@ def forgetting(
     beside = figure.with_stem(f"{figure.stem}-curve")
     check_figure(beside)
     asked = _numbers(rounds)
-    groups = _groups(_measured(paths))
-    chosen = _choose(asked, [one for group in groups.values() for one in group])
-    shown = {
-        label: next((one for one in group if not one.diverged), group[0]) for label, group in groups.items()
-    }
-    first = {f"{label}, seed {one.experiment.seed}": one.run for label, one in shown.items()}
+    groups = group(
+        _measured(paths),
+        lambda sentence: typer.echo(sentence, err=True),
+        better=lambda one: len(_rounds(one)),
+        ordered=False,
+    )
+    chosen = _choose(asked, [one for method in groups for one in method.readings])
     draw = draw_class_heatmaps if classes else draw_heatmaps
-    drawn = draw(first, chosen, figure, "Local client forgetting")
-    runs = {label: [one.run for one in group if one.forgetting] for label, group in groups.items()}
+    drawn = draw(_first_seeds(groups, chosen), chosen, figure, "Local client forgetting")
+    runs = {
+        method.label: [one.run for one in method.readings if _by_round(one, "forgetting")]
+        for method in groups
+    }
     runs = {label: some for label, some in runs.items() if some}
     curve = draw_curves(runs, beside, "forgetting", "Forgetting of other clients' data") if runs else None
-    rows = [_row(label, group, chosen) for label, group in groups.items()]
+    rows = [_row(method, chosen) for method in groups]
     if as_json:
         print_json(
             {
@@ -107,20 +89,13 @@ def _numbers(text: str | None) -> list[int] | None:
         raise ConfigError(f"found '{text}'; expected whole numbers such as 1,100,300", "rounds") from None
 
 
-def _measured(paths: Sequence[Path]) -> list[_Measured]:
+def _measured(paths: Sequence[Path]) -> list[Reading]:
     """The runs with forgetting, each once."""
-    runs: dict[Path, Run] = {}
-    for path in paths:
-        if not path.is_dir():
-            raise ConfigError(f"{path}: there is no such folder")
-        found = runs_in(path)
-        if not found:
-            raise ConfigError(f"{path}: there are no runs here")
-        runs |= {run.path.resolve(): run for run in found}
+    runs = [read(run) for run in runs_of(paths)]
     # A run that didn't converge has its place in the table, however early it ended.
-    measured = [one for one in map(_means, runs.values()) if one.rounds or (one.asked and one.diverged)]
+    measured = [one for one in runs if _rounds(one) or (one.experiment.evaluate.forgetting and one.diverged)]
     where = ", ".join(map(str, paths))
-    if not any(one.rounds for one in measured):
+    if not any(_rounds(one) for one in measured):
         raise ConfigError(f"{where}: forgetting was not measured in any run; {HOW}")
     if len(measured) < len(runs):
         number = len(runs) - len(measured)
@@ -128,103 +103,56 @@ def _measured(paths: Sequence[Path]) -> list[_Measured]:
     return measured
 
 
-def _means(run: Run) -> _Measured:
-    metrics = run.metrics
-    forgotten, own = (
-        overall(metrics, name).dropna(subset="value") for name in ("forgetting", "own_accuracy")
-    )
-    diverged = run.status.status == "diverged"
-    rounds = measured_rounds(metrics)
-    return _Measured(run, run.experiment, diverged, rounds, _by_round(forgotten), _by_round(own))
+def _rounds(one: Reading) -> list[int]:
+    """The rounds whose forgetting was measured: a cohort of one has only the latter of these."""
+    known = [one.of(name).round.tolist() for name in ("forgetting", "own_accuracy")]
+    return sorted({number for rounds in known for number in rounds})
 
 
-def _by_round(rows: pd.DataFrame) -> dict[int, float]:
-    return dict(zip(rows["round"].astype(int), rows["value"], strict=True))
+def _by_round(one: Reading, name: str) -> dict[int, float]:
+    rows = one.of(name).finite
+    return dict(zip(rows.round.tolist(), rows.value.tolist(), strict=True))
 
 
-def _groups(measured: Sequence[_Measured]) -> dict[str, list[_Measured]]:
-    """Runs by method, and by seed within a method; of a seed that was run twice, the longer run."""
-    groups: dict[str, dict[int, _Measured]] = {}
-    for one in measured:
-        group, seed = groups.setdefault(repr(_settings(one)), {}), one.experiment.seed
-        if seed in group:
-            one, less = sorted((group[seed], one), key=lambda run: -len(run.rounds))
-            typer.echo(f"left out: {less.run.path}, which {one.run.path} repeats", err=True)
-        group[seed] = one
-    listed = [[group[seed] for seed in sorted(group)] for group in groups.values()]
-    return dict(zip(_labels([group[0] for group in listed]), listed, strict=True))
+def _first_seeds(groups: Sequence[Group], rounds: Sequence[int]) -> dict[str, Run]:
+    """The run of each method that is drawn; a method without any of the rounds would be an empty row."""
+    shown: dict[str, Run] = {}
+    for method in groups:
+        drawn = [one for one in method.readings if set(_rounds(one)) & set(rounds)]
+        if drawn:
+            one = next((one for one in drawn if not one.diverged), drawn[0])
+            shown[f"{method.label}, seed {one.seed}"] = one.run
+    return shown
 
 
-def _labels(methods: Sequence[_Measured]) -> list[str]:
-    """Method and loss, with what tells those of the same name apart."""
-    names = [
-        f"{type(one.experiment.method).name} + {type(one.experiment.method.loss).name}" for one in methods
-    ]
-    labels = []
-    everything = [_settings(one) for one in methods]
-    for name, one in zip(names, methods, strict=True):
-        own = _settings(one)
-        alike = [_settings(two) for two, theirs in zip(methods, names, strict=True) if theirs == name]
-        # The name tells methods apart; what else differs, such as a learning rate, it doesn't tell.
-        differing = [
-            field
-            for field in dict.fromkeys(field for other in everything for field in other)
-            if any(
-                other.get(field) != own.get(field)
-                for other in (alike if field.startswith("method.") else everything)
-            )
-        ]
-        if len(differing) <= 3 and all(field in own for field in differing):
-            notes = [f"{field}={own[field]}" for field in differing]
-        else:
-            notes = [one.run.path.name]
-        labels.append(", ".join([name, *notes]))
-    return [
-        f"{label}, {one.run.path}" if labels.count(label) > 1 else label
-        for label, one in zip(labels, methods, strict=True)
-    ]
-
-
-def _settings(one: _Measured) -> dict[str, Any]:
-    """What makes a method, by dotted names."""
-    return dict(_leaves(one.experiment.model_dump(mode="json", exclude=_NOT_THE_METHOD)))
-
-
-def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _choose(asked: list[int] | None, measured: Sequence[_Measured]) -> list[int]:
+def _choose(asked: list[int] | None, measured: Sequence[Reading]) -> list[int]:
     """The rounds asked for; else the first, middle and last that all runs have measured."""
-    known = sorted({number for one in measured for number in one.rounds})
+    known = sorted({number for one in measured for number in _rounds(one)})
     if asked is not None:
         for number in asked:
             if number not in known:
                 raise ConfigError(not_measured(number, known), "rounds")
         return asked
-    converged = [one.rounds for one in measured if not one.diverged]
-    common = sorted(set(known).intersection(*(converged or [one.rounds for one in measured if one.rounds])))
+    converged = [_rounds(one) for one in measured if not one.diverged]
+    common = sorted(set(known).intersection(*(converged or filter(None, map(_rounds, measured)))))
     if not common:
         raise ConfigError("the runs measured forgetting in no common round; name some with --rounds")
     return sorted({common[0], common[len(common) // 2], common[-1]})
 
 
-def _row(label: str, group: Sequence[_Measured], rounds: Sequence[int]) -> dict[str, Any]:
-    converged = [one for one in group if not one.diverged]
+def _row(method: Group, rounds: Sequence[int]) -> dict[str, Any]:
+    converged = [one for one in method.readings if not one.diverged]
+    forgotten, own = ([_by_round(one, name) for one in converged] for name in ("forgetting", "own_accuracy"))
     return {
-        "method": label,
-        "seeds": [one.experiment.seed for one in group],
-        "diverged": sum(one.diverged for one in group),
-        "runs": [str(one.run.path) for one in group],
+        "method": method.label,
+        "seeds": [one.seed for one in method.readings],
+        "diverged": method.diverged,
+        "runs": [str(one.run.path) for one in method.readings],
         "rounds": [
             {
                 "round": number,
-                "forgetting": _spread([one.forgetting.get(number) for one in converged]),
-                "own_accuracy": _spread([one.own.get(number) for one in converged]),
+                "forgetting": _spread([values.get(number) for values in forgotten]),
+                "own_accuracy": _spread([values.get(number) for values in own]),
             }
             for number in rounds
         ],

@@ -20,6 +20,13 @@ Words = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for run directories.")]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SINK[:OPTION=VALUE,...]",
+        help="Also send results to csv, tensorboard, mlflow or wandb; can be given several times.",
+    ),
+]
 
 _FIGURES = (".pdf", ".png", ".svg")
 
@@ -50,13 +57,18 @@ def data_changes(data: str) -> dict[str, Any]:
 
 def check_figure(path: Path) -> None:
     """Refuse a figure that can't be written before anything is computed for it."""
-    if path.suffix.lower() not in _FIGURES:
-        raise ConfigError(f"found '{path}'; {allowed(_FIGURES)}", "figure")
+    check_file(path, _FIGURES, "figure")
+
+
+def check_file(path: Path, suffixes: tuple[str, ...], option: str) -> None:
+    """Refuse a file that can't be written before anything is computed for it."""
+    if path.suffix.lower() not in suffixes:
+        raise ConfigError(f"found '{path}'; {allowed(suffixes)}", option)
     if path.is_dir():
-        raise ConfigError(f"found '{path}', which is a folder; expected a file", "figure")
+        raise ConfigError(f"found '{path}', which is a folder; expected a file", option)
     nearest = next((parent for parent in path.parents if parent.exists()), path.parent)
     if not nearest.is_dir():
-        raise ConfigError(f"found '{path}'; {nearest} is not a folder", "figure")
+        raise ConfigError(f"found '{path}'; {nearest} is not a folder", option)
 
 
 def experiment_from(words: list[str] | None, shortcuts: dict[str, Any]) -> Experiment:

@@ -41,6 +41,18 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
+def duration(seconds: float) -> str:
+    """`8 s`, `12 min`, `3 h 20 min` or `2 d 5 h`: as precise as a person wants it."""
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
 class Lines(Silent):
     """A line at each evaluation, on standard error."""
 
@@ -163,6 +175,19 @@ def ending(observer: Observer, as_json: bool) -> Iterator[None]:
         if as_json:
             print_json({**run_facts(run), "error": sentence.removeprefix("error: "), "exit_code": code})
         raise SystemExit(code) from None
+
+
+@contextmanager
+def going_on(as_json: bool) -> Iterator[None]:
+    """End a command of many runs that was interrupted: calling it again goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sentence = "interrupted; what was finished is saved, and the same command goes on"
+        typer.echo(sentence, err=True)
+        if as_json:
+            print_json({"status": "interrupted", "error": sentence, "exit_code": 130})
+        raise SystemExit(130) from None
 
 
 def report_run(run: Run, as_json: bool) -> None:

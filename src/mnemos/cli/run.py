@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from mnemos.cli.options import Json, Out, Quiet, Words, experiment_from
+from mnemos.cli.options import Json, Out, Quiet, Track, Words, experiment_from
 from mnemos.cli.output import ending, report_run, watch
 from mnemos.runs.execute import start
+from mnemos.track.observe import observe
 
 
 def run(
@@ -28,6 +29,7 @@ def run(
     engine: Annotated[str | None, typer.Option(help="How a cohort runs.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Out = Path("runs"),
+    track: Track = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -46,6 +48,6 @@ def run(
             "seed": seed,
         },
     )
-    observer = watch(quiet)
+    observer = observe(watch(quiet), track or [])
     with ending(observer, as_json):
         report_run(start(experiment, out, observer), as_json)

@@ -1,12 +1,17 @@
-"""Where data sets lie on disk, and how files are put there: whole or not at all."""
+"""Where data sets lie on disk, and what is remembered beside them."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import platformdirs
+
+from mnemos.files import write_atomically
 
 VARIABLE = "MNEMOS_DATA"
 """Environment variable that names the data folder."""
@@ -17,6 +22,27 @@ Stamp = tuple[tuple[str, int, int], ...]
 def cache_folder() -> Path:
     """Where Mnemos keeps what it can make again: `$MNEMOS_CACHE`, or a folder in the user's cache."""
     return Path(os.environ.get("MNEMOS_CACHE") or platformdirs.user_cache_dir("mnemos"))
+
+
+def recall(name: str, key: str) -> Any:
+    """What was remembered of a key in a file of the cache folder; None, if nothing was."""
+    return _remembered(name).get(key)
+
+
+def remember(name: str, key: str, value: Any) -> None:
+    """Keep something for later processes; a cache that can't be written only costs time."""
+    path = cache_folder() / name
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps({**_remembered(name), key: value}, indent=1).encode())
+
+
+def _remembered(name: str) -> dict[str, Any]:
+    try:
+        known = json.loads((cache_folder() / name).read_text())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def data_folder() -> Path:

@@ -5,29 +5,28 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import platform
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from mnemos.client import fresh_model
+from mnemos.cores import cores
 from mnemos.data.dataset import Dataset
-from mnemos.data.folder import cache_folder
+from mnemos.data.folder import recall, remember
 from mnemos.engines.engine import Engine, Runner, Work, engines
 from mnemos.engines.serial import Serial
 from mnemos.engines.threads import Threads
 from mnemos.engines.vmap import Vmap
-from mnemos.errors import ConfigError, MnemosError
-from mnemos.files import write_atomically
+from mnemos.errors import MnemosError
 from mnemos.message import Arithmetic, Plan, Task
 from mnemos.methods.exchange import Update
 from mnemos.version import __version__
 
+_MEMORY = "engines.json"
 _LONG = 600.0
 """Seconds of training from which on compiling, which takes a minute or two, is worth a trial."""
 
@@ -67,10 +66,10 @@ class AutoRunner(Runner):
     def _choose(self, cohort: list[Task]) -> None:
         key = self._key(cohort)
         try:
-            self._take(_remembered(key), "remembered from an earlier run")
+            self._take(engines.parse(recall(_MEMORY, key)), "remembered from an earlier run")
         except MnemosError:  # nothing remembered, or nothing that fits any more
             engine, why = self._measure(cohort)
-            _remember(key, engine)
+            remember(_MEMORY, key, engine.dump())
             self._take(engine, why)
 
     def _take(self, engine: Engine, why: str) -> None:
@@ -79,13 +78,13 @@ class AutoRunner(Runner):
 
     def _measure(self, cohort: list[Task]) -> tuple[Engine, str]:
         """The candidate that will be through first, and the figures that say so."""
-        cores = os.cpu_count() or 1
+        available = cores()
         trials: list[_Trial] = []
         for engine in self._candidates():
             self._try(engine, cohort, trials)
         vmapped = [trial for trial in trials if trial.label == "vmap"]
-        if vmapped and cores > 1 and vmapped[0].step < 2 * min(trial.step for trial in trials):
-            self._try(Vmap(intra_op=cores), cohort, trials)
+        if vmapped and available > 1 and vmapped[0].step < 2 * min(trial.step for trial in trials):
+            self._try(Vmap(intra_op=available), cohort, trials)
         steps = sum(self._steps(task) for task in cohort) * self._work.rounds
         module = fresh_model(self.plan, self._dataset)
         if (
@@ -93,7 +92,7 @@ class AutoRunner(Runner):
             and not self.engine.exact
             and _has_conv(module)
         ):
-            for engine in (Threads(compile=True), Serial(compile=True, intra_op=cores)):
+            for engine in (Threads(compile=True), Serial(compile=True, intra_op=available)):
                 self._try(engine, cohort, trials)
         best = min(trials, key=lambda trial: trial.handicap * trial.step * steps + trial.compiling)
         return best.engine, "a client's step takes " + ", ".join(map(str, trials))
@@ -104,7 +103,7 @@ class AutoRunner(Runner):
 
     def _candidates(self) -> list[Engine]:
         exact = self.engine.exact
-        if (os.cpu_count() or 1) == 1 or self._work.cohort == 1:
+        if cores() == 1 or self._work.cohort == 1:
             found: list[Engine] = [Serial(exact=exact)]
         else:
             found = [Threads(exact=exact)]
@@ -123,7 +122,7 @@ class AutoRunner(Runner):
         """Everything a choice depends on; sizes to the next power of two."""
         plan = self.plan.model_dump(mode="json")
         del plan["seed"]
-        machine = [platform.node(), platform.processor(), os.cpu_count(), torch.__version__]
+        machine = [platform.node(), platform.processor(), cores(), torch.__version__]
         samples = max(len(task.samples) for task in cohort).bit_length()
         work = [self._work.cohort, self._work.rounds.bit_length(), samples, self.engine.exact]
         return hashlib.sha256(
@@ -172,7 +171,7 @@ def _time(runner: Runner, cohort: list[Task]) -> tuple[float, float]:
             pass
         return time.perf_counter() - begin
 
-    some = cohort[: 2 * (os.cpu_count() or 1)]
+    some = cohort[: 2 * cores()]
     warming = trial(some, 1)
     if runner.plan.arithmetic.vmap and trial(some, 1) / len(some) * len(cohort) < 2.0:
         # All at once is what vmap is for; but where it is hopeless, that would take minutes.
@@ -185,29 +184,3 @@ def _time(runner: Runner, cohort: list[Task]) -> tuple[float, float]:
 
 def _has_conv(module: nn.Module) -> bool:
     return any(isinstance(part, _ConvNd) for part in module.modules())
-
-
-def _memory() -> Path:
-    return cache_folder() / "engines.json"
-
-
-def _remembered(key: str) -> Engine:
-    try:
-        return engines.parse(json.loads(_memory().read_text())[key])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"no engine is remembered ({error!r})") from None
-
-
-def _remember(key: str, engine: Engine) -> None:
-    path = _memory()
-    try:
-        known = json.loads(path.read_text())
-    except (OSError, ValueError):
-        known = {}
-    if not isinstance(known, dict):
-        known = {}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps({**known, key: engine.dump()}, indent=1).encode())
-    except OSError:
-        return  # a cache that can't be written costs a few seconds the next time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +11,7 @@ import torch
 from pydantic import Field
 
 from mnemos.client import Trainer, intra_op
+from mnemos.cores import cores
 from mnemos.data.dataset import Dataset
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
 from mnemos.message import Arithmetic, Plan, Task
@@ -31,7 +31,7 @@ class Threads(Engine):
 
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
         """A replica a worker, and no more workers than clients."""
-        workers = min(self.workers or os.cpu_count() or 1, work.cohort)
+        workers = min(self.workers or cores(), work.cohort)
         plan = plan.model_copy(update={"arithmetic": self.arithmetic()})
         return ThreadsRunner(self, plan, dataset, workers)
 

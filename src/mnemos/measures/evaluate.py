@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -10,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mnemos.cores import cores
 from mnemos.data.augment import normalise, to_channels_last
 from mnemos.data.dataset import Dataset, Split
 from mnemos.measures.measure import Scores
@@ -37,8 +37,7 @@ class Evaluator:
         self._mean = torch.tensor(dataset.mean)
         self._std = torch.tensor(dataset.std)
         self._channels_last = len(dataset.shape) == 3 and channels_last_is_safe(module)
-        workers = os.cpu_count() or 1
-        self._pool = ThreadPoolExecutor(workers, "evaluate", torch.set_num_threads, (1,))
+        self._pool = ThreadPoolExecutor(cores(), "evaluate", torch.set_num_threads, (1,))
 
     def __call__(self, model: Tensor, buffers: Tensor, split: Split, indices: Tensor | None = None) -> Scores:
         """Scores of a model on (some samples of) a split."""

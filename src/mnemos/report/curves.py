@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from mnemos.report.style import COLOURS, plain, save
+from mnemos.report.style import COLOURS, finish, plain, save
 from mnemos.runs.run import Run
 from mnemos.runs.store import overall
 
@@ -47,8 +46,5 @@ def draw_curves(
     axes.set(
         xlabel="round", ylabel=_LABELS.get(name, name.replace("_", " ")) + spread_note, title=plain(title)
     )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    finish(figure, axes)
     return save(figure, path)

@@ -125,7 +125,8 @@ def palette(classes: int) -> list[str]:
     return [to_hex(colour) for colour in walk]
 
 
-def _hatch(label: int, classes: int) -> str:
+def hatch(label: int, classes: int) -> str:
+    """What tells apart labels of the same colour."""
     return "////" if len(_COLOURS) <= label < classes <= _MOST_NAMED else ""
 
 
@@ -144,7 +145,7 @@ def _bars(axes: Axes, table: Ints) -> None:
                 color=colour,
                 edgecolor="white",
                 linewidth=line,
-                hatch=_hatch(label, classes),
+                hatch=hatch(label, classes),
             )
 
 
@@ -174,7 +175,7 @@ def _noise(axes: Axes, levels: Floats) -> None:
 
 def _legend(figure: Figure, names: Sequence[str]) -> None:
     handles = [
-        Patch(facecolor=colour, edgecolor="white", linewidth=0.5, hatch=_hatch(label, len(names)), label=name)
+        Patch(facecolor=colour, edgecolor="white", linewidth=0.5, hatch=hatch(label, len(names)), label=name)
         for label, (colour, name) in enumerate(zip(palette(len(names)), names, strict=True))
     ]
     # Last first: the order in which labels are stacked, seen from the top.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import signal
 import threading
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 
 from mnemos.client import fresh_model
+from mnemos.cores import cores
 from mnemos.engines.engine import Runner
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
@@ -119,7 +119,7 @@ def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, o
     for sentence in federation.warnings:
         observer.warned(sentence)
     try:
-        with _stop_on_terminate():
+        with stop_on_terminate():
             _rounds(run, federation, runner, store, observer)
         save_model(
             run.file("model.safetensors"),
@@ -196,13 +196,13 @@ def _environment() -> dict[str, object]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "platform": platform.platform(),
-        "cores": os.cpu_count(),
+        "cores": cores(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
 
 
 @contextmanager
-def _stop_on_terminate() -> Iterator[None]:
+def stop_on_terminate() -> Iterator[None]:
     """Treat a request to terminate like Ctrl-C: the run ends saved."""
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers can be set in the main thread only

@@ -39,6 +39,10 @@ from mnemos.runs.store import read_metrics
 from mnemos.vector import Layout, load_model
 
 
+class BusyError(ConfigError):
+    """Another process is working on the run."""
+
+
 @dataclass(frozen=True)
 class Status:
     """Where a run stands."""
@@ -108,6 +112,14 @@ class Run:
         return Status("running" if self.locked else "interrupted", self.saved_rounds)
 
     @property
+    def ended(self) -> bool:
+        """Whether there is nothing left to do: it is finished, or did not converge."""
+        try:
+            return self.status.status in {"finished", "diverged"}
+        except DataError:
+            return False  # what is known of it is damaged, which a resume mends
+
+    @property
     def saved_rounds(self) -> int:
         """Rounds up to the newest checkpoint."""
         names = [path.stem for path in self.file("checkpoints").glob("round-*.safetensors")]
@@ -175,7 +187,7 @@ class Run:
                     break
                 time.sleep(0.02)
             else:
-                raise ConfigError(f"{self.path}: another process is working on this run")
+                raise BusyError(f"{self.path}: another process is working on this run")
             yield
 
     @contextmanager
@@ -218,8 +230,8 @@ def runs_in(folder: Path) -> list[Run]:
 
 
 def find(experiment: Experiment, folder: Path) -> Run | None:
-    """A run of the very same experiment, if the folder has one."""
-    for path in sorted(folder.glob(f"*-{experiment.hash()}*")):
-        if (path / "experiment.yaml").is_file() and Run(path).experiment == experiment:
-            return Run(path)
-    return None
+    """A run of the very same experiment, if the folder has one; of several, one that has ended."""
+    paths = sorted(folder.glob(f"*-{experiment.hash()}*"))
+    found = [Run(path) for path in paths if (path / "experiment.yaml").is_file()]
+    same = [run for run in found if run.experiment == experiment]
+    return next((run for run in same if run.ended), same[0] if same else None)

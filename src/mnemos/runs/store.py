@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pandas as pd
 
 from mnemos.errors import DataError
@@ -56,15 +57,18 @@ class Store:
 
 def read_metrics(path: Path) -> pd.DataFrame:
     """All complete records as a data frame; works while the file is being written."""
-    rows = list(_rows(path))
-    frame = pd.DataFrame(rows, columns=COLUMNS)
-    whole = dict.fromkeys(_WHOLE, "Int64")
-    return frame.astype({**whole, "value": "float64"})
+    frame = _all_at_once(path)
+    if frame is not None:
+        return frame
+    # Something is odd: line by line, to say which line.
+    kinds = {**dict.fromkeys(_WHOLE, "Int64"), "name": "str", "value": "float64"}
+    return pd.DataFrame(list(_rows(path)), columns=COLUMNS).astype(kinds)
 
 
-def overall(metrics: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The rows of a metric that speak of the global model and the whole federation."""
-    return metrics[metrics[_WHOLE[1:]].isna().all(axis=1) & (metrics["name"] == name)]
+def overall(metrics: pd.DataFrame, name: str | None = None) -> pd.DataFrame:
+    """The rows of a metric, or of all, that speak of the global model and the whole federation."""
+    wanted = metrics[_WHOLE[1:]].isna().all(axis=1)
+    return metrics[wanted if name is None else wanted & (metrics["name"] == name)]
 
 
 def _line(record: Record) -> bytes:
@@ -84,6 +88,41 @@ def _is_record(row: Any) -> bool:
         and isinstance(row.get("round"), int)
         and all(isinstance(row.get(key), int | None) for key in _WHOLE[1:])
     )
+
+
+def _all_at_once(path: Path) -> pd.DataFrame | None:
+    """The records parsed as one array and checked by column, which is several times as fast; None if odd."""
+    if not path.exists():
+        return None
+    *lines, _unfinished = path.read_bytes().split(b"\n")
+    try:
+        rows = json.loads(b"[" + b",".join(lines) + b"]")
+    except ValueError:
+        return None
+    if len(rows) != len(lines) or set(map(type, rows)) - {dict}:
+        return None
+    columns = {key: [row.get(key) for row in rows] for key in COLUMNS}
+    kinds = {key: set(map(type, values)) for key, values in columns.items()}
+    nothing = type(None)
+    fine = kinds["name"] <= {str} and kinds["round"] <= {int} and kinds["value"] <= {float, int, nothing}
+    if not fine or any(kinds[key] - {int, nothing} for key in _WHOLE[1:]):
+        return None
+    try:
+        found: dict[str, Any] = {key: _integers(columns[key], kinds[key]) for key in _WHOLE}
+        found["name"] = pd.Series(columns["name"], dtype="str")
+        found["value"] = np.array(columns["value"], np.float64)
+    except OverflowError:
+        return None
+    return pd.DataFrame(found)
+
+
+def _integers(values: list[int | None], kinds: set[type]) -> pd.arrays.IntegerArray:
+    """A column in which numbers may be missing."""
+    if int not in kinds:
+        return pd.arrays.IntegerArray(np.zeros(len(values), np.int64), np.ones(len(values), bool))
+    missing = np.array([value is None for value in values], bool)
+    whole = np.array([0 if value is None else value for value in values], np.int64)
+    return pd.arrays.IntegerArray(whole, missing)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

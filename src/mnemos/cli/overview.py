@@ -1,0 +1,168 @@
+"""One view of many runs at once: a table that moves on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from mnemos.cli.output import duration, errors, percent
+from mnemos.runs.pool import Result, View
+from mnemos.runs.results import Results
+from mnemos.runs.run import Run
+from mnemos.runs.study import Case
+
+
+def overview(quiet: bool = False) -> View:
+    """The view that fits where the output goes."""
+    if quiet:
+        return View()
+    return Screen() if errors.is_terminal else Lines()
+
+
+@dataclass
+class _Progress:
+    """How far a run has come in this call."""
+
+    rounds: int
+    """Those it still had to do."""
+    at: int = 0
+    """The number of its last round."""
+    done: int = 0
+    accuracy: float | None = None
+
+
+class Lines(View):
+    """A line when a run begins and when it ends, on standard error."""
+
+    def __init__(self) -> None:
+        self._ended: Counter[str] = Counter()
+        self._total = 0
+        self._runs: dict[str, _Progress] = {}
+        self._running: list[Case] = []
+        self._begin: float | None = None
+        self._warned: set[str] = set()
+
+    def opened(self, done: Results, left: Sequence[Case], jobs: int) -> None:
+        """Say how much there is to do."""
+        self._ended.update(result.status for result in done)
+        self._total = len(done) + len(left)
+        self._runs = {str(case): _Progress(case.experiment.rounds) for case in left}
+        already = f", {len(done)} of them done already" if done else ""
+        at_once = f", {jobs} at once" if left else ""
+        self.say(f"{_runs(self._total)}{already}{at_once}")
+
+    def started(self, case: Case, run: Run, round: int) -> None:
+        """Say where the run is."""
+        total = case.experiment.rounds
+        self._runs[str(case)] = _Progress(total - round, round)
+        self._running.append(case)
+        if self._begin is None:
+            self._begin = time.monotonic()
+        self.announce(f"{case}: {run.path} (from round {min(round + 1, total)} of {total})")
+
+    def waiting(self, case: Case) -> None:
+        """Say why nothing happens."""
+        self.say(f"{case}: another process is working on it; waiting")
+
+    def warned(self, case: Case, sentence: str) -> None:
+        """Say what is known to hurt, once."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            self.say(f"{case}: warning: {sentence}")
+
+    def round(self, case: Case, round: int, accuracy: float | None) -> None:
+        """Remember how far it has come."""
+        run = self._runs[str(case)]
+        run.at, run.done = round, run.done + 1
+        run.accuracy = run.accuracy if accuracy is None else accuracy
+
+    def ended(self, result: Result) -> None:
+        """Say how it ended, and what is left."""
+        case = result.case
+        self._ended[result.status] += 1
+        self._running = [other for other in self._running if other != case]
+        self._runs[str(case)].rounds = self._runs[str(case)].done  # no more of it will come
+        how = {"finished": percent(result.run.accuracy if result.run else None), "diverged": "NC"}
+        sentence = how.get(result.status, f"{result.status} ({result.message})")
+        if result.status in how:
+            self.announce(f"{case}: {sentence}; {self.state}")
+        else:
+            self.say(f"{case}: {sentence}; {self.state}")
+
+    @property
+    def state(self) -> str:
+        """`5 of 12 done, 1 NC, 1 failed, 40 s left`."""
+        failed = self._ended["failed"] + self._ended["interrupted"]
+        parts = [f"{self._ended['finished'] + self._ended['diverged']} of {self._total} done"]
+        parts += [f"{self._ended['diverged']} NC"] if self._ended["diverged"] else []
+        parts += [f"{failed} failed"] if failed else []
+        left = self.seconds_left
+        parts += [f"{duration(left)} left"] if left is not None else []
+        return ", ".join(parts)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """If all rounds take as long as those so far."""
+        done = sum(run.done for run in self._runs.values())
+        if self._begin is None or not done:
+            return None
+        all_rounds = sum(run.rounds for run in self._runs.values())
+        return (time.monotonic() - self._begin) * (all_rounds - done) / done
+
+    def announce(self, line: str) -> None:
+        """What a person who watches the screen need not be told."""
+        self.say(line)
+
+    def say(self, line: str) -> None:
+        """One line on standard error."""
+        typer.echo(line, err=True)
+
+
+class Screen(Lines):
+    """What is done, running, failed and left, on a terminal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live = Live(console=errors, get_renderable=self._draw, transient=True)
+
+    def opened(self, done: Results, left: Sequence[Case], jobs: int) -> None:
+        """Show it."""
+        super().opened(done, left, jobs)
+        if left:
+            self._live.start()
+
+    def closed(self) -> None:
+        """Leave the screen to what comes next."""
+        self._live.stop()
+
+    def announce(self, line: str) -> None:
+        """Nothing: it is on the screen."""
+
+    def say(self, line: str) -> None:
+        """One line above."""
+        errors.print(line, markup=False, highlight=False)
+
+    def _draw(self) -> Group:
+        rounds = sum(run.rounds for run in self._runs.values())
+        done = sum(run.done for run in self._runs.values())
+        overall = Table.grid(padding=(0, 1))
+        overall.add_row(ProgressBar(max(rounds, 1), done, width=30), Text(self.state))
+        running = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        for case in self._running:
+            run = self._runs[str(case)]
+            where = f"round {run.at}/{case.experiment.rounds}"
+            running.add_row(Text(str(case)), where, percent(run.accuracy))
+        return Group(overall, running)
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" + ("s" if count != 1 else "")

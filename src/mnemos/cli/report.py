@@ -1,0 +1,63 @@
+"""`mnemos report`: any set of runs as one page, with figures and tables for papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnemos.cli.options import Json, check_file
+from mnemos.cli.output import print_json
+from mnemos.errors import ConfigError
+from mnemos.report.write import write_report
+
+
+def report(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER_OR_RUN...", help="Runs, or folders with runs.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the page.")] = Path("report.html"),
+    figures: Annotated[Path | None, typer.Option(help="Folder for every figure, as PNG and PDF.")] = None,
+    tables: Annotated[
+        Path | None, typer.Option(help="Folder for every table, as Markdown, CSV and LaTeX.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Write a report of runs: one HTML file that opens from disk and needs no network.
+
+    Runs that differ in their seed alone are one group; tables and curves show its mean and spread.
+    """
+    check_file(out, (".html", ".htm"), "out")
+    for name, folder in (("figures", figures), ("tables", tables)):
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise ConfigError(f"found '{folder}', which is a file; expected a folder", name)
+    written = write_report(paths, out, figures=figures, tables=tables, title=title)
+    for note in written.notes:
+        typer.echo(note, err=True)
+    if as_json:
+        print_json(
+            {
+                "status": "finished",
+                "report": str(written.page),
+                "bytes": written.size,
+                "runs": written.runs,
+                "groups": written.groups,
+                "left_out": written.notes,
+                "figures": [str(path) for path in written.figures],
+                "tables": [str(path) for path in written.tables],
+            }
+        )
+        return
+    runs = f"{written.runs} run" + ("s" if written.runs != 1 else "")
+    groups = f"{written.groups} group" + ("s" if written.groups != 1 else "")
+    typer.echo(f"report:  {written.page} ({_size(written.size)}; {runs} in {groups})")
+    if written.figures:
+        typer.echo(f"figures: {figures} ({len(written.figures)} files)")
+    if written.tables:
+        typer.echo(f"tables:  {tables} ({len(written.tables)} files)")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"

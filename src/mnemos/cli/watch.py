@@ -1,0 +1,195 @@
+"""`mnemos watch`: runs in progress, in the terminal and as a page that follows them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from mnemos.cli.options import Json
+from mnemos.cli.output import console, duration, percent, print_json
+from mnemos.errors import ConfigError, MnemosError
+from mnemos.report.live import Latest, serve
+from mnemos.report.page import collect, render
+from mnemos.report.reading import Reader
+from mnemos.runs.progress import Progress, progress
+from mnemos.runs.run import Run, runs_in
+
+_MOST = 30
+"""Runs in the terminal's table; those that are going on come first."""
+
+_ORDER = ("running", "interrupted", "failed", "damaged", "diverged", "finished")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A run in the terminal."""
+
+    name: str
+    status: str
+    progress: Progress | None
+
+    def facts(self) -> dict[str, Any]:
+        """What a script wants to know."""
+        seen = self.progress
+        return {
+            "run": self.name,
+            "status": self.status,
+            "round": seen.round if seen else 0,
+            "rounds": seen.rounds if seen else 0,
+            "accuracy": seen.accuracy if seen else None,
+            "seconds_a_round": seen.seconds if seen else None,
+            "seconds_left": seen.left if seen else None,
+        }
+
+
+class _Watched:
+    """The runs in some folders: new ones are found, and those that have ended aren't read again."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._ended: dict[Path, tuple[int, _Line]] = {}
+
+    def runs(self) -> list[Run]:
+        """All runs there are now, each once."""
+        found = {run.path.resolve(): run for path in self._paths for run in runs_in(path)}
+        return list(found.values())
+
+    def lines(self) -> list[_Line]:
+        """Where each run stands."""
+        lines = [self._line(run) for run in self.runs()]
+        return sorted(lines, key=lambda line: (_ORDER.index(line.status), line.name))
+
+    def signature(self) -> object:
+        """Differs when a run has written something, or is new."""
+        return [
+            (str(run.path), *(_written(run.file(name)) for name in ("metrics.jsonl", "status.json")))
+            for run in self.runs()
+        ]
+
+    def _line(self, run: Run) -> _Line:
+        written = _written(run.file("status.json"))
+        known = self._ended.get(run.path)
+        if known and known[0] == written:
+            return known[1]
+        try:
+            seen = progress(run, run.experiment)
+        except MnemosError:  # one damaged run must not hide the others
+            return _Line(str(run.path), "damaged", None)
+        line = _Line(str(run.path), seen.status.status, seen)
+        if line.status in ("finished", "diverged"):
+            self._ended[run.path] = (written, line)
+        return line
+
+
+def watch(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FOLDER_OR_RUN]...", help="Runs, or folders with runs.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: a free one.")] = 0,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Serve the page.")] = True,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Follow runs in progress: a table here, and the report as a page on this machine that keeps up.
+
+    It only reads, so it can be started and ended (with Ctrl-C) at any time, also for runs of other
+    commands. New runs in the folders are found.
+    """
+    watched = _Watched(_folders(paths or [Path("runs")]))
+    if once or as_json:
+        lines = watched.lines()
+        if as_json:
+            print_json({"runs": [line.facts() for line in lines]})
+        else:
+            console.print(_table(lines))
+        return
+    with ExitStack() as stack:
+        address = ""
+        if page:
+            reader = Reader()  # it reads again only what has changed
+            data = Latest(lambda: collect(watched.runs(), reader=reader), watched.signature)
+            address = stack.enter_context(serve(lambda: render(collect([]), live=True), data, port))
+        try:
+            (_follow_live if console.is_terminal else _follow_lines)(watched, address, every)
+        except KeyboardInterrupt:
+            return  # the way to end it
+
+
+def _folders(paths: Sequence[Path]) -> Sequence[Path]:
+    for path in paths:
+        if not path.is_dir():
+            raise ConfigError(f"{path}: there is no such folder")
+    return paths
+
+
+def _follow_live(watched: _Watched, address: str, every: float) -> None:
+    head = Text(f"page: {address}\n" if address else "")
+    with Live(console=console, auto_refresh=False) as view:
+        while True:
+            view.update(Group(head, _table(watched.lines()), Text("Ctrl-C ends watching")), refresh=True)
+            time.sleep(every)
+
+
+def _follow_lines(watched: _Watched, address: str, every: float) -> None:
+    """Where there is no terminal: a line whenever a run has something new to tell."""
+    if address:
+        typer.echo(f"page: {address}")
+    told: dict[str, tuple[str, float | None]] = {}
+    while True:
+        for line in watched.lines():
+            news = (line.status, line.progress.accuracy if line.progress else None)
+            if told.get(line.name) != news:
+                told[line.name] = news
+                typer.echo(_sentence(line))
+        time.sleep(every)
+
+
+def _sentence(line: _Line) -> str:
+    if line.progress is None:
+        return f"{line.name}: {line.status}"
+    seen = line.progress
+    left = f", {duration(seen.left)} left" if seen.left is not None else ""
+    where = f"round {seen.round}/{seen.rounds}, accuracy {percent(seen.accuracy)}"
+    return f"{line.name}: {line.status}, {where}{left}"
+
+
+def _table(lines: Sequence[_Line]) -> Table | Text:
+    if not lines:
+        return Text("no runs yet")
+    table = Table("run", "status", "round", "accuracy", "s a round", "time left", box=None)
+    for line in lines[:_MOST]:
+        seen = line.progress
+        if seen is None:
+            table.add_row(Text(line.name), line.status, "", "", "", "")
+            continue
+        table.add_row(
+            Text(line.name),
+            line.status,
+            f"{seen.round}/{seen.rounds}",
+            "NC" if line.status == "diverged" else percent(seen.accuracy),
+            f"{seen.seconds:.2g}" if seen.seconds is not None else "–",
+            duration(seen.left) if seen.left is not None else "",
+        )
+    if len(lines) > _MOST:
+        table.add_row(Text(f"… and {len(lines) - _MOST} more"), "", "", "", "", "")
+    return table
+
+
+def _written(path: Path) -> int:
+    """A number that changes when a file does."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0
+    return hash((stat.st_mtime_ns, stat.st_size))

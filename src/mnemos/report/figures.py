@@ -1,0 +1,250 @@
+"""Blocks as PNG and PDF, for papers and slides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial, singledispatch
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, PercentFormatter
+
+from mnemos.data.partition import Floats
+from mnemos.report.blocks import Bars, BarView, Block, Frame, HeatMaps, Item, Lines, Map, View
+from mnemos.report.heatmap import HeatMap, Scale, draw_map, draw_scale
+from mnemos.report.partition import hatch, palette
+from mnemos.report.style import COLOURS, finish, plain, save
+
+FORMATS = (".png", ".pdf")
+
+_DASHES, _MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D")
+_MOST_ITEMS = 12
+"""Heat-maps have a figure each: that many at most."""
+_MOST_BANDS = 12
+"""With more curves, bands would hide them."""
+
+
+def draw_figures(blocks: Sequence[Block], folder: Path) -> list[Path]:
+    """Write every figure of a report, as PNG and as PDF."""
+    written: dict[str, list[Path]] = {}
+    for block in blocks:
+        for name, figure in figures_of(block):
+            while name in written:  # labels may differ in characters that file names can't have
+                name += "-2"
+            written[name] = [save(figure, folder / f"{name}{suffix}") for suffix in FORMATS]
+    return [path for paths in written.values() for path in paths]
+
+
+def not_drawn(blocks: Sequence[Block]) -> list[str]:
+    """A sentence for each block of which some figures are left out."""
+    return [
+        f"left out: figures of {len(block.items) - len(drawn)} of {len(block.items)} heat-maps in "
+        f"'{block.title}'; the page has them all"
+        for block in blocks
+        if isinstance(block, HeatMaps) and len(drawn := _drawn(block)) < len(block.items)
+    ]
+
+
+@singledispatch
+def figures_of(_block: Block) -> Iterator[tuple[str, Figure]]:
+    """The figures of a block, with their names; none of a table."""
+    return iter(())
+
+
+@figures_of.register
+def _(block: Lines) -> Iterator[tuple[str, Figure]]:
+    for view in block.views:
+        yield _name(block, view.label, len(block.views)), _lines(block, view)
+
+
+@figures_of.register
+def _(block: Bars) -> Iterator[tuple[str, Figure]]:
+    for view in block.views:
+        yield (
+            _name(block, view.label, len(block.views)),
+            _lying(view) if view.owners else _upright(block, view),
+        )
+
+
+@figures_of.register
+def _(block: HeatMaps) -> Iterator[tuple[str, Figure]]:
+    for item in _drawn(block):
+        yield _name(block, item.label, len(block.items)), _maps(block, item)
+
+
+def _drawn(block: HeatMaps) -> Sequence[Item]:
+    """The first run of every group, as many as fit."""
+    firsts = {item.groups or (place, "no group"): item for place, item in reversed([*enumerate(block.items)])}
+    return [item for item in block.items if item in firsts.values()][:_MOST_ITEMS]
+
+
+def _name(block: Block, label: str, of: int) -> str:
+    words = re.sub(r"[^\w.]+", "-", label).strip("-.")[:80]
+    return f"{block.id}-{words}" if of > 1 else block.id
+
+
+def _lines(block: Lines, view: View) -> Figure:
+    figure = Figure(figsize=(7, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    for series in view.series:
+        turn = series.style + series.style // 8  # as in the page: 32 styles that differ
+        colour, few = COLOURS[series.style % len(COLOURS)], len(series.x) <= 40 or block.marked
+        axes.plot(
+            series.x,
+            series.mean,
+            _DASHES[turn % 4],
+            color=colour,
+            label=plain(series.label),
+            linewidth=1.8 if len(view.series) <= 20 else 1.1,
+            marker=_MARKERS[turn % 4] if few else "",
+            markersize=4,
+        )
+        if series.std is not None and len(view.series) <= _MOST_BANDS:
+            low, high = series.mean - series.std, series.mean + series.std
+            axes.fill_between(series.x, low, high, color=colour, alpha=0.16, linewidth=0)
+    axes.set(xlabel=block.x, ylabel=plain(view.y))
+    if block.log:
+        axes.set_xscale("log")
+        places = sorted({float(x) for series in view.series for x in series.x})
+        if len(places) <= 12:
+            axes.set_xticks(places, [f"{place:g}" for place in places])
+            axes.minorticks_off()
+    if view.percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    finish(figure, axes)
+    return figure
+
+
+def _upright(block: Bars, view: BarView) -> Figure:
+    count = len(view.categories)
+    figure = Figure(figsize=(min(max(6.4, 2.6 + 0.25 * count), 24.0), 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    _stack(axes, view, upright=True)
+    step = -(-count // 40)
+    axes.set_xticks(range(0, count, step), view.categories[::step])
+    axes.tick_params(labelsize=8, length=0)
+    axes.set(xlabel=block.x, ylabel=plain(view.y))
+    axes.set_title(plain(view.label, 110), loc="left", fontsize=10)
+    _explain_stacks(figure, axes, [stack.label for stack in view.stacks])
+    return figure
+
+
+def _lying(view: BarView) -> Figure:
+    count = len(view.categories)
+    figure = Figure(figsize=(7.5, min(1.4 + 0.26 * count, 60.0)), layout="constrained")
+    axes = figure.add_subplot()
+    _stack(axes, view, upright=False)
+    axes.set_yticks(range(count), [plain(label, 48) for label in view.categories])
+    axes.invert_yaxis()
+    axes.tick_params(labelsize=8, length=0)
+    axes.set_xlabel(plain(view.y))
+    if view.unit:
+        axes.xaxis.set_major_formatter(EngFormatter({"bytes": "B", "seconds": "s"}[view.unit]))
+    _explain_stacks(figure, axes, [stack.label for stack in view.stacks])
+    return figure
+
+
+def _stack(axes: Axes, view: BarView, *, upright: bool) -> None:
+    places, ground = np.arange(len(view.categories)), np.zeros(len(view.categories))
+    for number, stack in enumerate(view.stacks):
+        values = np.nan_to_num(stack.values)
+        draw = partial(axes.bar, places, values, bottom=ground, width=0.86)
+        if not upright:
+            draw = partial(axes.barh, places, values, left=ground, height=0.8)
+        draw(
+            color=palette(len(view.stacks))[number],
+            edgecolor="white",
+            linewidth=0.4,
+            hatch=hatch(number, len(view.stacks)),
+            label=plain(stack.label, 24),
+        )
+        ground = ground + values
+    axes.grid(axis="y" if upright else "x", color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _explain_stacks(figure: Figure, axes: Axes, labels: Sequence[str]) -> None:
+    """A legend, or a colour bar where there are too many for one."""
+    count = len(labels)
+    if 1 < count <= 20:
+        handles, names = axes.get_legend_handles_labels()
+        figure.legend(handles[::-1], names[::-1], loc="outside right center", frameon=False, fontsize=8)
+    elif count > 20:
+        norm = BoundaryNorm(np.arange(count + 1) - 0.5, count)
+        bar = figure.colorbar(ScalarMappable(norm, ListedColormap(palette(count))), ax=axes, pad=0.02)
+        bar.set_ticks([0.0, float(count - 1)], labels=[labels[0], labels[-1]])
+        bar.minorticks_off()
+
+
+def _maps(block: HeatMaps, item: Item) -> Figure:
+    """The first, the middle and the last frame of an item, beneath each other."""
+    chosen = (item.frames[0], item.frames[len(item.frames) // 2], item.frames[-1])
+    frames = list({frame.label: frame for frame in chosen}.values())
+    if frames[-1].owners:
+        frames = frames[-1:]  # rows are groups: the end is what counts
+    left = 0.9 if not frames[0].owners else 0.5 + 0.075 * max(len(str(name)) for name in frames[0].rows)
+    high = 3.0 if not frames[0].owners else 0.6 + 0.24 * max(len(frame.rows) for frame in frames)
+    wide, apart, over, under = 3.2 if not frames[0].owners else 5.6, 0.85, 0.55, 0.75
+    page = (
+        left + len(block.maps) * (wide + apart),
+        0.4 + len(frames) * (high + over + under) + 0.75,
+    )
+    figure = Figure(figsize=page)
+    figure.text(0.12 / page[0], 1 - 0.28 / page[1], plain(item.label, 100), fontsize=11, fontweight="bold")
+    for row, frame in enumerate(frames):
+        y = page[1] - 0.4 - (row + 1) * (over + high) - row * under
+        for column, one in enumerate(block.maps):
+            x = left + column * (wide + apart)
+            axes = figure.add_axes((x / page[0], y / page[1], wide / page[0], high / page[1]))
+            draw_map(axes, _map(block, one, frame))
+            axes.set_xlabel(one.columns, fontsize=8.5)
+            axes.set_ylabel(one.rows if not frame.owners else "", fontsize=8.5)
+    for column, one in enumerate(block.maps):
+        x = left + column * (wide + apart)
+        draw_scale(
+            figure, _scale(one), (x / page[0], 0.45 / page[1], min(wide, 3.2) / page[0], 0.12 / page[1])
+        )
+    return figure
+
+
+def _map(block: HeatMaps, one: Map, frame: Frame) -> HeatMap:
+    cells, beneath, beside = frame.values, frame.before, None
+    if one.shows == "lost":
+        cells = frame.lost
+        others = np.where(frame.own, np.nan, cells)
+        beneath = _means(others, 0)
+        beside = np.append(_means(others, 1), _means(beneath[None], 1))
+    title = f"{one.title}, {block.frame} {frame.label}"
+    names = ("Fₖ" if one.shows == "lost" else "before", "mean")
+    rows = [plain(str(name), 60) for name in frame.rows]
+    return HeatMap(
+        title,
+        rows,
+        frame.columns,
+        cells,
+        frame.own,
+        beneath,
+        beside,
+        names,
+        (one.columns, one.rows),
+        _scale(one),
+    )
+
+
+def _means(values: Floats, axis: int) -> Floats:
+    """Means of what is known; not a number where nothing is."""
+    known = np.isfinite(values)
+    count = known.sum(axis)
+    total = np.where(known, values, 0.0).sum(axis)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _scale(one: Map) -> Scale:
+    lost = one.shows == "lost"
+    return Scale("RdBu_r" if lost else "YlGn", -one.most if lost else 0.0, one.most, one.scale)

@@ -1,0 +1,82 @@
+"""Who forgot what in a round: heat-maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from mnemos.report.blocks import Block, Frame, HeatMaps, Item, Map
+from mnemos.report.groups import Group
+from mnemos.report.panel import Panel, panels
+from mnemos.report.reading import Reading
+
+
+@panels.register("forgetting-maps")
+class ForgettingMaps(Panel):
+    """The forgetting matrices of every run, with a slider over the rounds they were measured in."""
+
+    title: ClassVar[str] = "Forgetting by client"
+    order: ClassVar[int] = 30
+
+    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
+        """One item a run, one frame a measured round."""
+        items = [
+            Item(f"{group.label}, seed {one.seed}", frames, (group.id,))
+            for group in groups
+            for one in group.readings
+            if (frames := tuple(_frames(one)))
+        ]
+        if not items:
+            return
+        most = max(float(np.abs(frame.lost).max()) for item in items for frame in item.frames)
+        most = max(0.1, math.ceil(most * 10 - 1e-6) / 10)  # the next tenth, for round numbers at the bar
+        yield HeatMaps(
+            id="forgetting-maps",
+            title="Local client forgetting",
+            text="Fₖᵢ = Accₖ(before) − Accₖ(after training at client i): the accuracy that the model of "
+            "client i (row) lost in its local training on the validation data of client k (column). "
+            "Red is forgotten, blue is gained; boxed is a client's own data.",
+            note="Last row of the left map: Fₖ, the mean over the models of the others. Last column: what "
+            "model i made forget, the mean over the data of the others.",
+            choice="run",
+            maps=(
+                Map("Forgetting F", "lost", "model of client i", "data of client k", "F", most),
+                Map("Accuracy after training", "value", "model of client i", "data of client k", "accuracy"),
+            ),
+            items=tuple(items),
+        )
+
+
+def _frames(one: Reading) -> Iterator[Frame]:
+    """The rounds whose matrix is whole; one that is being written now isn't."""
+    before, after = one.of("before_accuracy", "client"), one.of("after_accuracy", "client", "model")
+    if not len(after):
+        return
+    starts = np.flatnonzero(np.diff(after.round, prepend=-1))
+    ends = np.append(starts[1:], len(after))
+    firsts = dict(zip(*np.unique(before.round, return_index=True), strict=True))
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        number = int(after.round[start])
+        models, row = np.unique(after.by["model"][start:end], return_inverse=True)
+        clients, column = np.unique(after.by["client"][start:end], return_inverse=True)
+        first = firsts.get(number)
+        if first is None or len(row) != len(models) * len(clients):
+            continue
+        known = slice(first, first + len(clients))
+        order = np.argsort(before.by["client"][known])
+        if not np.array_equal(before.by["client"][known][order], clients):
+            continue
+        values = np.full((len(models), len(clients)), np.nan)
+        values[row, column] = after.value[start:end]
+        if np.isnan(values).any():
+            continue
+        yield Frame(
+            str(number),
+            tuple(models.tolist()),
+            tuple(clients.tolist()),
+            values,
+            before.value[known][order],
+        )

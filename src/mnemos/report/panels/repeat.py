@@ -1,0 +1,72 @@
+"""What exactly was run, and how to run it again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from mnemos.report.blocks import Block, Listing, Listings
+from mnemos.report.groups import Group
+from mnemos.report.panel import Panel, panels
+
+
+@panels.register("repeat")
+class Repeat(Panel):
+    """The whole configuration of each group, commands, and versions."""
+
+    title: ClassVar[str] = "Configuration"
+    order: ClassVar[int] = 200
+
+    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
+        """One listing a group."""
+        if not groups:
+            return
+        yield Listings(
+            id="repeat",
+            title="Exact configuration, and how to repeat it",
+            text="The whole experiment of a group, every default spelt out. Save it as experiment.yaml; the "
+            "commands run it once for each seed.",
+            note="Runs are repeated bit for bit by the same versions and the same engine.",
+            choice="group",
+            items=tuple(_listing(group) for group in groups),
+        )
+
+
+def _listing(group: Group) -> Listing:
+    commands = []
+    for one in group.readings:
+        words = ["mnemos", "run", "experiment.yaml", "--seed", str(one.seed)]
+        used = one.engine.get("engine")
+        if isinstance(used, dict) and type(one.experiment.engine).name == "auto":
+            words.append(f"engine={_flow(used)}")  # what was chosen then may not be chosen again
+        # Fields that runs of a group may differ in.
+        for field in ("evaluate", "measures"):
+            theirs = one.experiment.model_dump(mode="json")[field]
+            if theirs != group.experiment.model_dump(mode="json")[field]:
+                words.append(f"{field}={_flow(theirs)}")
+        commands.append(shlex.join(words))
+    facts = []
+    for key in ("mnemos", "python", "torch", "numpy", "platform", "cores", "started"):
+        values = dict.fromkeys(str(one.environment[key]) for one in group.readings if key in one.environment)
+        if values:
+            facts.append((key, " · ".join(values)))
+    engines = dict.fromkeys(
+        _engine(one.engine["engine"]) for one in group.readings if isinstance(one.engine.get("engine"), dict)
+    )
+    if engines:
+        facts.append(("engine", " · ".join(engines)))
+    facts.append(("runs", " · ".join(one.name for one in group.readings)))
+    parts = (("experiment.yaml", group.experiment.to_yaml()), ("commands", "\n".join(commands) + "\n"))
+    return Listing(group.label, parts, tuple(facts), (group.id,))
+
+
+def _flow(value: object) -> str:
+    """A value as a command line takes it: JSON is YAML on one line."""
+    return json.dumps(value)
+
+
+def _engine(engine: dict[str, Any]) -> str:
+    options = [f"{key} {value}" for key, value in engine.items() if key != "name" and value]
+    return ", ".join([str(engine.get("name")), *options])

@@ -1,0 +1,152 @@
+"""Whether differences are more than luck."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+from scipy import stats
+
+from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash, mean_of, minus, whole
+from mnemos.report.groups import Group
+from mnemos.report.panel import Panel, panels
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The difference of two groups, over the seeds both have finished."""
+
+    seeds: int
+    difference: float | None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    why: str = ""
+    """Why there is no test."""
+
+
+@panels.register("significance")
+class Significance(Panel):
+    """Each group against a reference, paired over seeds."""
+
+    title: ClassVar[str] = "Significance"
+    order: ClassVar[int] = 100
+
+    most: int = Field(
+        24, ge=2, description="groups of a data set up to which any of them can be the reference"
+    )
+
+    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
+        """A table a data set; the best group is the first choice of reference."""
+        sets: dict[str, list[Group]] = {}
+        for group in groups:
+            if group.accuracies:
+                sets.setdefault(group.data, []).append(group)
+        sets = {data: mine for data, mine in sets.items() if len(mine) > 1}
+        for place, mine in enumerate(sets.values(), 1):
+            yield self._table(mine, f"-{place}" if len(sets) > 1 else "")
+
+    def _table(self, groups: Sequence[Group], suffix: str) -> Table:
+        order = sorted(groups, key=lambda group: -mean_of([*group.accuracies.values()]))
+        references = order if len(order) <= self.most else order[:1]
+        data = type(groups[0].experiment.data).name
+        return Table(
+            id=f"significance{suffix}",
+            title="Differences over seeds" + (f", {data}" if suffix else ""),
+            text="Final accuracy of each group minus that of the reference, in percentage points, over the "
+            "seeds both have finished: mean difference, 95 % interval and p of a two-sided paired t-test, "
+            "and p after Holm's correction for the comparisons with this reference.",
+            note="A seed fixes partition, initial model and selection, so runs of the same seed are pairs. "
+            "The best group is chosen by the same numbers it is compared by, which makes it look better than "
+            "it is; with few seeds, only large differences can show.",
+            columns=(
+                Column("group"),
+                Column("difference", "number"),
+                Column("95 % interval", "number"),
+                Column("p", "number"),
+                Column("p (Holm)", "number"),
+                Column("seeds", "number", "common seeds"),
+                Column("verdict"),
+            ),
+            rows=tuple(
+                row for place, reference in enumerate(references) for row in _rows(reference, order, place)
+            ),
+            choice="reference",
+            choices=tuple(
+                f"{group.label} (best)" if place == 0 else group.label
+                for place, group in enumerate(references)
+            ),
+        )
+
+
+def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Paired:
+    """Compare the accuracies of two groups, by seed; in points of 100."""
+    seeds = sorted(one.keys() & other.keys())
+    if not seeds:
+        return Paired(0, None, why="no common seed")
+    differences = 100 * (np.array([one[seed] for seed in seeds]) - np.array([other[seed] for seed in seeds]))
+    mean = float(differences.mean())
+    if len(seeds) == 1:
+        return Paired(1, mean, why="one common seed: no test")
+    if np.ptp(differences) <= 1e-9:  # a rounding error away from equal
+        same = "the same accuracies" if abs(mean) <= 1e-9 else "the same difference"
+        return Paired(len(seeds), mean, why=f"{same} with every seed: no test")
+    test = stats.ttest_1samp(differences, 0.0)  # the paired test is one of the differences
+    interval = test.confidence_interval(0.95)
+    return Paired(len(seeds), mean, float(interval.low), float(interval.high), float(test.pvalue))
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction of p-values, in their order."""
+    adjusted = [0.0] * len(values)
+    highest = 0.0
+    for rank, place in enumerate(sorted(range(len(values)), key=lambda place: values[place])):
+        highest = max(highest, min(1.0, (len(values) - rank) * values[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+def _rows(reference: Group, groups: Sequence[Group], choice: int) -> Iterator[Row]:
+    others = [group for group in groups if group.id != reference.id]
+    results = [paired(group.accuracies, reference.accuracies) for group in others]
+    tested = [place for place, result in enumerate(results) if result.p is not None]
+    adjusted = dict(zip(tested, holm([p for result in results if (p := result.p) is not None]), strict=True))
+    for place, (group, result) in enumerate(zip(others, results, strict=True)):
+        yield Row(
+            (
+                Cell(group.label, group.label),
+                dash()
+                if result.difference is None
+                else Cell(minus(f"{result.difference:+.2f}"), result.difference),
+                dash()
+                if result.low is None or result.high is None
+                else Cell(minus(f"{result.low:+.2f} to {result.high:+.2f}"), result.low),
+                _p(result.p),
+                _p(adjusted.get(place)),
+                whole(result.seeds),
+                _verdict(result, adjusted.get(place)),
+            ),
+            (group.id,),
+            choice,
+        )
+
+
+def _p(value: float | None) -> Cell:
+    if value is None:
+        return dash()
+    if value < 0.001:
+        return Cell("< 0.001", value)
+    return Cell(f"{value:.{2 if value >= 0.1 else 3}f}", value)
+
+
+def _verdict(result: Paired, p: float | None) -> Cell:
+    if p is None or result.difference is None:
+        return Cell(result.why, result.why)
+    if p < 0.05:
+        word = "higher" if math.copysign(1, result.difference) > 0 else "lower"
+        return Cell(f"{word} (p < 0.05)", word)
+    return Cell("not told apart", "not told apart")

@@ -1,0 +1,196 @@
+"""A run as reports want it: everything read once, the metrics by kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mnemos.data.partition import Floats
+from mnemos.errors import ConfigError, DataError, MnemosError
+from mnemos.experiment import Experiment
+from mnemos.runs.run import Run, Status, runs_in
+
+Whole = NDArray[np.int32]
+
+_BY = ("client", "model", "task", "class")
+"""What a record may be about, apart from its round."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All records of one name and one kind, in the order they were written."""
+
+    round: Whole
+    value: Floats
+    by: dict[str, Whole]
+    """Of the columns that the records have: client, model, task, class."""
+
+    def at(self, number: int) -> Rows:
+        """Those of one round."""
+        here = self.round == number
+        return Rows(self.round[here], self.value[here], {key: ids[here] for key, ids in self.by.items()})
+
+    @property
+    def finite(self) -> Rows:
+        """Those whose value is a number."""
+        good = np.isfinite(self.value)
+        return Rows(self.round[good], self.value[good], {key: ids[good] for key, ids in self.by.items()})
+
+    def __len__(self) -> int:
+        return len(self.round)
+
+
+_NOTHING = Rows(np.zeros(0, np.int32), np.zeros(0), {})
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A run, read."""
+
+    run: Run
+    experiment: Experiment
+    status: Status
+    rounds: int
+    """Rounds done so far."""
+    seconds: Floats
+    """Of each round, as far as it is known."""
+    environment: dict[str, Any]
+    engine: dict[str, Any]
+    records: dict[tuple[str, tuple[str, ...]], Rows]
+
+    @property
+    def name(self) -> str:
+        """The name of the run's directory."""
+        return self.run.path.name
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return self.experiment.seed
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the run did not converge."""
+        return self.status.status == "diverged"
+
+    @property
+    def accuracy(self) -> float | None:
+        """The final accuracy: test over the last rounds, validation where there is no test."""
+        return self.status.accuracy if self.status.status == "finished" else None
+
+    def of(self, name: str, *by: str) -> Rows:
+        """The records of a name that are about exactly these: `of("after_accuracy", "client", "model")`."""
+        return self.records.get((name, tuple(sorted(by))), _NOTHING)
+
+    def names(self, *by: str) -> list[str]:
+        """The names of the records that are about exactly these, in the order they were first written."""
+        return [name for name, about in self.records if about == tuple(sorted(by))]
+
+
+class Reader:
+    """Reads runs, and each again only when its files have changed: for a page that follows runs."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[object, Reading]] = {}
+
+    def read(self, runs: Iterable[Run]) -> tuple[list[Reading], list[str]]:
+        """The runs that can be read, and a sentence for each that can't."""
+        readings, notes = [], []
+        for run in runs:
+            try:
+                readings.append(self._one(run))
+            except (MnemosError, OSError) as error:
+                notes.append(f"left out: {run.path}, which can't be read ({error})")
+        return readings, notes
+
+    def _one(self, run: Run) -> Reading:
+        signature = [_stamp(run.file(name)) for name in ("metrics.jsonl", "status.json", "experiment.yaml")]
+        known = self._known.get(run.path)
+        # Whether a run is still running shows in a lock, not in a file's time.
+        if known is None or known[0] != signature or known[1].status.status == "running":
+            known = (signature, read(run))
+            self._known[run.path] = known
+        return known[1]
+
+
+def read(run: Run) -> Reading:
+    """Everything a report may want to know of a run."""
+    metrics = run.metrics
+    status = run.status
+    rounds = max([status.rounds, *metrics["round"].iloc[-1:].tolist()])
+    return Reading(
+        run,
+        run.experiment,
+        status,
+        int(rounds),
+        _seconds(run.file("timing.jsonl")),
+        _json(run, "environment.json"),
+        _json(run, "engine.json"),
+        by_kind(metrics),
+    )
+
+
+def runs_of(paths: Sequence[Path]) -> list[Run]:
+    """The runs at some places (each a run or a folder with runs), each once; there must be some at each."""
+    runs: dict[Path, Run] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise ConfigError(f"{path}: there is no such folder")
+        found = runs_in(path)
+        if not found:
+            raise ConfigError(f"{path}: there are no runs here")
+        runs |= {run.path.resolve(): run for run in found}
+    return list(runs.values())
+
+
+def by_kind(metrics: pd.DataFrame) -> dict[tuple[str, tuple[str, ...]], Rows]:
+    """A run's metrics, split by name and by what they are about; a third of the data frame's memory."""
+    codes, names = pd.factorize(metrics["name"])
+    has = [metrics[column].notna().to_numpy() for column in _BY]
+    kinds = codes * 2 ** len(_BY) + sum(there * 2**place for place, there in enumerate(has))
+    order = np.argsort(kinds, kind="stable")
+    edges = np.flatnonzero(np.diff(kinds[order])) + 1
+    columns = {key: metrics[key].to_numpy(np.int32, na_value=-1) for key in ("round", *_BY)}
+    values = metrics["value"].to_numpy()
+    found = {}
+    for places in np.split(order, edges) if len(order) else []:
+        code, about = divmod(int(kinds[places[0]]), 2 ** len(_BY))
+        by = tuple(sorted(key for place, key in enumerate(_BY) if about >> place & 1))
+        rows = Rows(columns["round"][places], values[places], {key: columns[key][places] for key in by})
+        found[str(names[code]), by] = rows
+    return found
+
+
+def _seconds(path: Path) -> Floats:
+    """By round; of a round that was done again after a crash, the last time."""
+    if not path.exists():
+        return np.zeros(0)
+    *lines, _unfinished = path.read_bytes().split(b"\n")
+    try:
+        rows = json.loads(b"[" + b",".join(lines) + b"]")
+        return np.array(list({int(row["round"]): float(row["seconds"]) for row in rows}.values()))
+    except (ValueError, TypeError, KeyError):
+        raise DataError(f"{path}: it is damaged") from None
+
+
+def _json(run: Run, name: str) -> dict[str, Any]:
+    return run.read_json(name) if run.file(name).exists() else {}
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
+Note = Callable[[str], None]
+"""Takes a sentence about something that was left out."""

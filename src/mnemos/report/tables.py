@@ -1,0 +1,133 @@
+"""Tables as Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mnemos.errors import ConfigError
+from mnemos.files import write_atomically
+from mnemos.report.blocks import Block, Cell, Table
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "%": r"\%",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "–": "--",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "“": "``",
+    "”": "''",
+    "×": r"$\times$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+}
+"""Characters that mean something else in LaTeX, or that its fonts don't have."""
+
+_MARKDOWN = str.maketrans({char: f"\\{char}" for char in "\\`*_{}[]<>|#~"} | {"\n": " "})
+
+
+def write_tables(blocks: Sequence[Block], folder: Path) -> list[Path]:
+    """Write every table of a report, in the three forms."""
+    forms: dict[str, Callable[[Table], str]] = {".md": markdown, ".csv": as_csv, ".tex": latex}
+    written = []
+    for block in blocks:
+        if isinstance(block, Table):
+            for suffix, form in forms.items():
+                path = folder / f"{block.id}{suffix}"
+                try:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    write_atomically(path, form(block).encode())
+                except OSError as error:
+                    raise ConfigError(f"{path}: the table can't be written ({error.strerror})") from None
+                written.append(path)
+    return written
+
+
+def markdown(table: Table) -> str:
+    """With title and explanation; the best in bold."""
+    lines = [
+        f"## {_in_markdown(table.title)}",
+        "",
+        _in_markdown(_explained(table)),
+        "",
+        _line([_in_markdown(column.label) for column in table.columns]),
+        _line(["---" if column.kind == "text" else "---:" for column in table.columns]),
+    ]
+    for cells in _rows(table):
+        texts = [_in_markdown(cell.text) for cell in cells]
+        lines.append(_line([f"**{t}**" if cell.best else t for t, cell in zip(texts, cells, strict=True)]))
+    if table.note:
+        lines += ["", _in_markdown(table.note)]
+    return "\n".join(lines) + "\n"
+
+
+def as_csv(table: Table) -> str:
+    """Numbers in full, for further work; a mean's deviation has a column of its own."""
+    heads: list[str] = []
+    for column in table.columns:
+        heads += [column.label, f"{column.label} (std)"] if column.kind == "spread" else [column.label]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(heads)
+    for cells in _rows(table):
+        row: list[object] = []
+        for column, cell in zip(table.columns, cells, strict=True):
+            # A number if the text says nothing else; of what is sorted by a number, such as a list, the text.
+            row.append(cell.text if column.kind == "text" else "" if cell.value is None else cell.value)
+            if column.kind == "spread":
+                row.append("" if cell.spread is None else cell.spread)
+        writer.writerow(row)
+    return out.getvalue()
+
+
+def latex(table: Table) -> str:
+    """A `tabular` in the style of booktabs, with title and explanation as comments; the best in bold."""
+    kinds = "".join("l" if column.kind == "text" else "r" for column in table.columns)
+    lines = [
+        *(f"% {' '.join(text.split())}" for text in (table.title, _explained(table), table.note) if text),
+        "% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}",
+        f"\\begin{{tabular}}{{{kinds}}}",
+        "\\toprule",
+        " & ".join(_in_latex(column.label) for column in table.columns) + r" \\",
+        "\\midrule",
+    ]
+    for cells in _rows(table):
+        texts = [_in_latex(cell.text) for cell in cells]
+        bold = [f"\\textbf{{{t}}}" if cell.best else t for t, cell in zip(texts, cells, strict=True)]
+        lines.append(" & ".join(bold) + r" \\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def _rows(table: Table) -> list[tuple[Cell, ...]]:
+    return [row.cells for row in table.rows if row.choice == 0]
+
+
+def _explained(table: Table) -> str:
+    chosen = f" {table.choice.capitalize()}: {table.choices[0]}." if table.choices else ""
+    return table.text + chosen
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _in_markdown(text: str) -> str:
+    return text.translate(_MARKDOWN)
+
+
+def _in_latex(text: str) -> str:
+    return "".join(_LATEX.get(char, char) for char in " ".join(text.split()))

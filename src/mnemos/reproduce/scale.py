@@ -1,0 +1,122 @@
+"""A smaller experiment of the same kind, by rules that `RULES` states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from mnemos.data.partition import Ints
+from mnemos.data.partitions.dirichlet import Dirichlet
+from mnemos.errors import ConfigError
+from mnemos.experiment import Experiment
+from mnemos.models.resnet import ResNet
+
+RULES = (
+    "Rounds are multiplied by S (at least 2), and so are the rounds between validations and the last rounds "
+    "that are tested (each at least 1), and the rounds whose forgetting is measured. "
+    "ResNets' width is multiplied by √S (at least 1/8); LeNet keeps its width. "
+    "Clients stay as they are down to S = 0.1; below, their number is multiplied by 10·S (at least 4): the "
+    "first so many take part with the samples they had among all, the others are left out. A cohort doesn't "
+    "fall below 2, unless it is smaller in the paper. Learning rates, local epochs, patience and α stay."
+)
+"""For the command's help."""
+
+_ALL_CLIENTS = 0.1
+"""Down to this scale all clients take part."""
+_FEWEST_CLIENTS, _SMALLEST_COHORT = 4, 2
+_NARROWEST = 1 / 8
+
+
+class FirstClients(Dirichlet):
+    """The first clients of a larger population, with the very samples that they hold in it."""
+
+    population: int
+
+    def deal(self, labels: Ints, owners: Ints | None, rng: Any) -> tuple[Ints, Ints]:
+        """Deal to the whole population, and keep the first clients."""
+        everyone = Dirichlet(clients=self.population, validation=self.validation, alpha=self.alpha)
+        order, offsets = everyone.deal(labels, owners, rng)
+        return order[: offsets[self.clients]], offsets[: self.clients + 1]
+
+
+def check_scale(scale: float) -> float:
+    """Refuse a scale that makes no sense."""
+    if not 0 < scale <= 1:
+        raise ConfigError(f"found {scale:g}; allowed: > 0 and ≤ 1", "scale")
+    return scale
+
+
+def scaled_round(number: int, scale: float, least: int = 1) -> int:
+    """Where a round (or a number of rounds) comes to lie."""
+    return max(least, math.floor(number * scale + 0.5))
+
+
+def shrink(experiment: Experiment, scale: float) -> Experiment:
+    """The experiment at a scale; at 1, the very same."""
+    if check_scale(scale) == 1:
+        return experiment
+    rounds = scaled_round(experiment.rounds, scale, 2)
+    when = experiment.evaluate
+    changes: dict[str, Any] = {
+        "rounds": rounds,
+        "evaluate.every": scaled_round(when.every, scale),
+        "evaluate.test_last": min(rounds, scaled_round(when.test_last, scale)) if when.test_last else 0,
+        "evaluate.forgetting": _forgetting(when.forgetting, scale),
+    }
+    if isinstance(experiment.model, ResNet):
+        changes["model.width"] = round(experiment.model.width * max(_NARROWEST, math.sqrt(scale)), 4)
+    return experiment.override(changes | _population(experiment, scale))
+
+
+def _forgetting(rounds: int | tuple[int, ...], scale: float) -> int | list[int]:
+    if isinstance(rounds, int):
+        return scaled_round(rounds, scale) if rounds else 0
+    return sorted({scaled_round(number, scale) for number in rounds})
+
+
+def _population(experiment: Experiment, scale: float) -> dict[str, Any]:
+    """Fewer clients, each with as many samples as before, and the cohort among them."""
+    partition = experiment.partition
+    if scale >= _ALL_CLIENTS or not isinstance(partition, Dirichlet):
+        return {}
+    clients = max(_FEWEST_CLIENTS, round(partition.clients * scale / _ALL_CLIENTS))
+    if clients >= partition.clients:
+        return {}
+    cohort = math.floor(experiment.participation * partition.clients + 1e-9)
+    least = min(_SMALLEST_COHORT, cohort)
+    smaller = math.floor(experiment.participation * clients + 1e-9)
+    return {
+        "partition": {
+            "name": f"{__name__}:{FirstClients.__name__}",
+            **partition.model_dump(mode="json"),
+            "clients": clients,
+            "population": partition.clients,
+        },
+        "participation": experiment.participation if smaller >= least else least / clients,
+    }
+
+
+def differences(pairs: Iterable[tuple[Experiment, Experiment]]) -> list[str]:
+    """`rounds: 4000 → 400` for each setting that scaling has changed, each once."""
+    found: dict[str, None] = {}
+    for before, after in pairs:
+        old, new = (dict(_leaves(one.model_dump(mode="json"))) for one in (before, after))
+        for field in dict.fromkeys([*old, *new]):
+            if old.get(field) != new.get(field):
+                found[f"{field}: {_short(old.get(field))} → {_short(new.get(field))}"] = None
+    return sorted(found)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "–" if value is None else str(value)
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,1 @@
+"""Ways to show a recipe's results, one file each."""

@@ -1,0 +1,81 @@
+"""How long recipes take here, from a timing of one experiment for each model and kind of image.
+
+Timing each cell of all recipes would take an hour. Their cells differ in much that hardly matters for the
+time: loss, norm, learning rate, how labels are spread. What matters is counted: rounds, clients in a round,
+and their steps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+from mnemos.data.dataset import Dataset, Source
+from mnemos.data.download import OFFLINE
+from mnemos.data.load import load
+from mnemos.errors import DataError
+from mnemos.experiment import Experiment
+from mnemos.models.resnet import ResNet
+from mnemos.runs.estimate import estimate
+
+_ALIKE = {
+    "method": "fedavg",
+    "partition": {"name": "dirichlet", "clients": 100, "alpha": 0.1, "validation": 0.1},
+    "participation": 0.1,
+    "local.epochs": 3,
+    "local.steps": None,
+    "local.lr": 0.01,
+    "rounds": 100,
+    "evaluate": {"every": 50, "test_last": 0},
+    "measures": [],
+    "seed": 0,
+}
+"""What all timed experiments have in common."""
+
+
+class Timing:
+    """Seconds that experiments take; what is alike is timed once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._data: dict[Source, Dataset | None] = {}
+        self._step: dict[str, float | None] = {}
+
+    def seconds(self, experiment: Experiment, cores: int) -> float | None:
+        """About how long a run takes that has so many cores; None if its data isn't here."""
+        if experiment.data not in self._data:
+            self._data[experiment.data] = _here(experiment.data)
+        dataset = self._data[experiment.data]
+        if dataset is None:
+            return None
+        norm = {"model.norm": "group"} if isinstance(experiment.model, ResNet) else {}
+        timed = experiment.override({**_ALIKE, **norm})
+        key = json.dumps([cores, dataset.shape, timed.model.dump()])
+        if key not in self._step:
+            seconds = estimate(timed, self._folder, cores=cores)
+            self._step[key] = None if seconds is None else seconds / _steps(timed, dataset)
+        step = self._step[key]
+        return None if step is None else step * _steps(experiment, dataset)
+
+
+def _here(source: Source) -> Dataset | None:
+    """A data set that is on this machine; a list must not begin to download any."""
+    before = os.environ.get(OFFLINE)
+    os.environ[OFFLINE] = "1"
+    try:
+        return load(source)
+    except DataError:
+        return None
+    finally:
+        os.environ.pop(OFFLINE) if before is None else os.environ.update({OFFLINE: before})
+
+
+def _steps(experiment: Experiment, dataset: Dataset) -> float:
+    """Of all clients in all rounds."""
+    partition, local = experiment.partition, experiment.local
+    samples = len(dataset.train) // getattr(partition, "population", partition.clients)
+    epoch = math.ceil(samples * (1 - partition.validation) / local.batch)
+    steps = local.steps or local.epochs * epoch
+    return experiment.rounds * math.floor(experiment.participation * partition.clients + 1e-9) * steps

@@ -1,0 +1,260 @@
+"""How long an experiment takes on this machine, from rounds that were really carried out.
+
+A run of the same cost in the folder says it best. Without one, a few short rounds of the experiment are
+carried out in a folder that is thrown away, and what a client, a step and an evaluated sample cost is
+remembered in the cache folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mnemos import cores as available
+from mnemos.client import fresh_model
+from mnemos.data.download import OFFLINE
+from mnemos.data.folder import recall, remember
+from mnemos.data.load import load
+from mnemos.errors import MnemosError
+from mnemos.experiment import Experiment
+from mnemos.federation import Federation, Outcome
+from mnemos.measures.evaluate import Evaluator
+from mnemos.measures.forgetting import is_due
+from mnemos.runs.execute import Silent, start
+from mnemos.runs.run import Run
+from mnemos.vector import Layout
+from mnemos.version import __version__
+
+_MEMORY = "costs.json"
+_ENOUGH = 1.0
+"""Seconds of rounds after which a measurement is good enough."""
+_ROUNDS = 8
+"""Rounds after which it is."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds that the pieces of a run take."""
+
+    client: float
+    """A client's round apart from its steps, with its share of what the server does."""
+    step: float
+    """A client's step."""
+    sample: float
+    """Evaluating a sample."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How many of these pieces an experiment has."""
+
+    population: int
+    """All clients."""
+    clients: int
+    """Clients in a round."""
+    steps: float
+    """A client's in a round, on average."""
+    samples: float
+    """Samples evaluated in the whole run."""
+
+    @classmethod
+    def of(cls, federation: Federation) -> Amount:
+        """What an experiment asks for."""
+        experiment, assignment = federation.experiment, federation.assignment
+        evaluate, last, cohort = experiment.evaluate, experiment.rounds, federation.cohort_size
+        held_out = len(assignment.union_held_out())
+        validations = last // evaluate.every + (last % evaluate.every > 0)
+        tests = min(evaluate.test_last, last)
+        matrices = sum(is_due(evaluate.forgetting, number, last) for number in range(1, last + 1))
+        # A matrix: the model before and each client's after, on what the cohort holds out.
+        pairs = (cohort + 1) * cohort * held_out / assignment.clients
+        samples = validations * held_out + tests * len(federation.dataset.test) + matrices * pairs
+        return cls(assignment.clients, cohort, _steps(federation), samples)
+
+    def seconds(self, cost: Cost, rounds: int) -> float:
+        """What so many rounds take."""
+        return rounds * self.clients * (cost.client + self.steps * cost.step) + self.samples * cost.sample
+
+
+def estimate(experiment: Experiment, folder: Path | None = None, *, cores: int | None = None) -> float | None:
+    """Seconds the whole experiment takes here; None if its data isn't on this machine, or it can't be run."""
+    return Estimates(folder, cores=cores).seconds(experiment)
+
+
+class Estimates:
+    """Estimates for experiments whose runs have so many cores each, and go into this folder."""
+
+    def __init__(self, folder: Path | None = None, *, cores: int | None = None) -> None:
+        self._cores = cores or available.cores()
+        self._rounds = _seconds_a_round(folder, self._cores) if folder is not None else {}
+        self._known: dict[str, float | None] = {}
+
+    def seconds(self, experiment: Experiment) -> float | None:
+        """Of the whole experiment."""
+        key = _same_round(experiment)
+        if key in self._rounds:
+            return experiment.rounds * self._rounds[key]
+        key = f"{key} {experiment.rounds} {experiment.evaluate}"
+        if key not in self._known:
+            self._known[key] = self._measured(experiment)
+        return self._known[key]
+
+    def _measured(self, experiment: Experiment) -> float | None:
+        # A list of estimates must not begin to download data sets.
+        with _environment({OFFLINE: "1", available.VARIABLE: str(self._cores)}), suppress(MnemosError):
+            with closing(Federation(experiment)) as federation:
+                amount = Amount.of(federation)
+                key = _same_pieces(federation, amount)
+            known = recall(_MEMORY, key)
+            try:
+                cost = Cost(**known)
+            except TypeError:  # nothing remembered, or something else
+                cost = _measure(experiment, amount)
+                remember(_MEMORY, key, asdict(cost))
+            return amount.seconds(cost, experiment.rounds)
+        return None
+
+
+class _Enough(Exception):  # noqa: N818
+    """The run has shown what it takes."""
+
+
+class _Clock(Silent):
+    """Times rounds, apart from the first, until there are enough of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds: list[float] = []
+        self._last = 0.0
+
+    def round(self, outcome: Outcome) -> None:
+        """A round is over."""
+        now = time.perf_counter()
+        if outcome.round > 1:
+            self.rounds.append(now - self._last)
+        self._last = time.perf_counter()
+        if sum(self.rounds) > _ENOUGH or len(self.rounds) == _ROUNDS:
+            raise _Enough
+
+
+def _measure(experiment: Experiment, amount: Amount) -> Cost:
+    """What the pieces take, from rounds of one step and from rounds of as many as there is time for."""
+    few = min(amount.clients, 2 * available.cores())
+    short = _client(experiment, amount, few, 1)
+    steps = min(max(2, int(_ENOUGH / (few * short))), max(1, round(amount.steps)))
+    # All at once, where that is a matter of moments: vmap is faster then.
+    many = amount.clients if amount.clients * steps * short < 2 * _ENOUGH else few
+    long = _client(experiment, amount, many, steps)
+    step = (long - short) / (steps - 1) if steps > 1 else 0.0
+    if step <= 0:
+        step = long / steps
+    return Cost(long - steps * step, step, _sample(experiment))
+
+
+def _client(experiment: Experiment, amount: Amount, clients: int, steps: int) -> float:
+    """Seconds a client takes in rounds of so many clients and steps."""
+    clock = _Clock()
+    small = experiment.override(
+        {
+            "rounds": 2 * _ROUNDS,  # never reached: the last round has more to do
+            "participation": clients / amount.population,
+            "local.steps": steps,
+            "local.lr": 1e-6,  # whatever the real one does to the model, it must get to the end here
+            "evaluate": {"every": 2 * _ROUNDS, "test_last": 0, "patience": 0},
+            "measures": [],
+        }
+    )
+    with tempfile.TemporaryDirectory() as folder, suppress(_Enough):
+        start(small, Path(folder), clock)
+    return statistics.median(clock.rounds) / clients
+
+
+def _sample(experiment: Experiment) -> float:
+    """Seconds it takes to evaluate a sample."""
+    plan = experiment.plan
+    dataset = load(plan.data)
+    module = fresh_model(plan, dataset)
+    vectors = Layout.of(module).gather(module.state_dict())
+    indices = torch.arange(512 * available.cores()) % len(dataset.train)
+    with closing(Evaluator(module, dataset, plan.method.buffers.in_batches)) as evaluator:
+        evaluator(*vectors, dataset.train, indices[:32])
+        times: list[float] = []
+        while len(times) < 3 and sum(times) < _ENOUGH:
+            begin = time.perf_counter()
+            evaluator(*vectors, dataset.train, indices)
+            times.append(time.perf_counter() - begin)
+    return min(times) / len(indices)
+
+
+def _steps(federation: Federation) -> float:
+    local, sizes = federation.experiment.plan.local, federation.assignment.train_sizes()
+    sizes = sizes[sizes > 0]
+    return float(local.steps or local.epochs * np.ceil(sizes / local.batch).mean())
+
+
+def _same_round(experiment: Experiment) -> str:
+    """Equal for experiments whose rounds take the same time."""
+    dump = experiment.model_dump(mode="json")
+    for field in ("seed", "rounds", "local.lr", "local.weight_decay", "method.loss"):
+        *path, leaf = field.split(".")
+        node = dump
+        for step in path:
+            node = node[step]
+        del node[leaf]
+    dump["evaluate"] = {name: dump["evaluate"][name] for name in ("every", "forgetting")}
+    return json.dumps(dump, sort_keys=True)
+
+
+def _same_pieces(federation: Federation, amount: Amount) -> str:
+    """Equal where a client, a step and a sample take the same time; sizes to the next power of two."""
+    experiment = federation.experiment
+    method, local = experiment.method.dump(), experiment.plan.local.model_dump(mode="json")
+    del method["loss"]
+    parts = [experiment.data.dump(), experiment.model.dump(), experiment.engine.dump(), method]
+    parts += [local["batch"], local["optimizer"], local["augment"]]
+    samples = federation.assignment.train_sizes().mean()
+    sizes = [int(size).bit_length() for size in (amount.clients, amount.steps, samples)]
+    machine = [platform.node(), platform.processor(), available.cores(), torch.__version__, __version__]
+    return hashlib.sha256(json.dumps([parts, sizes, machine], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _seconds_a_round(folder: Path, cores: int) -> dict[str, float]:
+    """What a round took in the runs of a folder that had so many cores, by `_same_round`."""
+    found: dict[str, list[float]] = {}
+    for path in folder.glob("*/timing.jsonl"):
+        run = Run(path.parent)
+        with suppress(MnemosError, OSError, ValueError, KeyError, TypeError):  # a damaged run says nothing
+            if run.read_json("environment.json")["cores"] != cores:
+                continue
+            # The first round also finds out which engine is the fastest.
+            _, *seconds = (json.loads(line)["seconds"] for line in path.read_text().splitlines())
+            if len(seconds) >= _ROUNDS:
+                found.setdefault(_same_round(run.experiment), []).append(statistics.fmean(seconds))
+    return {key: statistics.median(values) for key, values in found.items()}
+
+
+@contextmanager
+def _environment(changes: dict[str, str]) -> Iterator[None]:
+    """Other environment variables for a while."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,102 @@
+"""Runs in Weights & Biases, online or offline."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mnemos.errors import ConfigError
+from mnemos.runs.run import Run, Status
+from mnemos.track.sink import FINAL, Channel, Sink, Values, keep_id, known_id, parameters, require, sinks
+
+_PRIVATE = {
+    "console": "off",
+    "disable_code": True,
+    "disable_git": True,
+    "disable_job_creation": True,
+    "host": "",
+    "save_code": False,
+    "x_disable_machine_info": True,
+    "x_disable_meta": True,
+    "x_disable_stats": True,
+    "x_disable_viewer": True,
+    "x_save_requirements": False,
+}
+"""Nothing about the machine, the code or the terminal leaves it."""
+
+_WAIT = 60.0
+"""Seconds to wait at the end for what isn't uploaded yet; it stays on disk, for `wandb sync`."""
+
+
+@sinks.register("wandb")
+class WeightsAndBiases(Sink):
+    """History by round, and the experiment as configuration. What is left out, W&B's own settings decide."""
+
+    project: str | None = Field(None, min_length=1)
+    entity: str | None = Field(None, min_length=1)
+    mode: Literal["online", "offline"] | None = None
+
+    def check(self) -> None:
+        """Needs the package and, online, to be logged in: a question must not come up in the middle."""
+        wandb = _package()
+        online = wandb.setup().settings.mode == "online" and self.mode != "offline"
+        if online and not wandb.login(prompt=False, verify=False):
+            raise ConfigError("nobody is logged in to W&B; run 'wandb login', or set mode=offline")
+
+    def open(self, run: Run, round: int) -> Channel:
+        """Go on with the run that W&B knows, or begin one."""
+        wandb = _package()
+        identifier = known_id(run, "wandb")
+        if identifier is None:
+            identifier = secrets.token_hex(4)
+            keep_id(run, "wandb", identifier)
+        mode = self.mode or wandb.setup().settings.mode
+        return _History(
+            wandb.init(
+                project=self.project,
+                entity=self.entity,
+                mode=mode,
+                id=identifier,
+                name=run.path.name,
+                dir=str(run.path),
+                config=parameters(run.experiment),
+                resume="allow" if mode == "online" else None,
+                reinit="create_new",
+                allow_val_change=True,
+                settings=wandb.Settings(
+                    silent=True, finish_timeout=_WAIT, finish_timeout_raises=True, **_PRIVATE
+                ),
+            )
+        )
+
+
+class _History:
+    """A run of W&B."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        # Offline this is 0. So each offline folder of a resumed run has all its rounds, which is what
+        # `wandb sync` wants: the upload of one folder replaces that of an earlier one with the same id.
+        self.reached = max(int(run.starting_step) - 1, 0)
+
+    def log(self, rounds: Mapping[int, Values]) -> None:
+        """One step a round."""
+        for number, values in rounds.items():
+            self._run.log(dict(values), step=number, commit=True)
+
+    def close(self, status: Status) -> None:
+        """Put the final accuracy and how the run ended into the summary."""
+        self._run.summary["status"] = status.status
+        if status.accuracy is not None:
+            self._run.summary[FINAL] = status.accuracy
+        self._run.finish(exit_code=0 if status.status == "finished" else 1)
+
+
+def _package() -> Any:
+    # W&B reads this from the environment only; what the user has set there stays.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    return require("wandb", "wandb")

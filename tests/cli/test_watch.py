@@ -1,0 +1,73 @@
+"""`mnemos watch`: what a person sees of runs in progress."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import mnemos
+
+WATCH = [sys.executable, "-c", "from mnemos.cli import main; main()", "watch"]
+
+
+@pytest.fixture
+def finished(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return mnemos.run(tiny, out="runs")
+
+
+def test_one_look(finished, command):
+    shown = command("watch --once").out
+    assert str(finished.path) in shown
+    assert "finished" in shown
+    assert "4/4" in shown
+    assert f"{100 * finished.accuracy:.1f} %" in shown
+
+
+def test_one_look_for_a_script(finished, command):
+    (fact,) = command("watch --json").json["runs"]
+    assert fact["run"] == str(finished.path)
+    assert (fact["status"], fact["round"], fact["rounds"]) == ("finished", 4, 4)
+    assert fact["accuracy"] == finished.accuracy
+    assert fact["seconds_left"] is None
+
+
+def test_a_damaged_run_does_not_hide_the_others(finished, tiny, command):
+    mnemos.run(tiny, {"seed": 1}, out="runs").file("experiment.yaml").write_text("rounds: none")
+    statuses = [fact["status"] for fact in command("watch --json").json["runs"]]
+    assert statuses == ["damaged", "finished"]
+
+
+def test_a_folder_without_runs_is_watched(tmp_path, command):
+    assert "no runs yet" in command(f"watch --once {tmp_path}").out
+
+
+def test_a_folder_that_is_not_there(tmp_path, command):
+    assert command(f"watch {tmp_path}/nowhere", 2).err.endswith("nowhere: there is no such folder\n")
+
+
+def test_a_port_that_cannot_be(tmp_path, command):
+    assert "65536" in command(f"watch --port 65536 {tmp_path}", 2).err
+
+
+def test_it_follows_a_run_until_it_is_interrupted(tiny, tmp_path):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    watching = subprocess.Popen(
+        [*WATCH, str(folder), "--every", "0.1"], stdout=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    try:
+        assert watching.stdout.readline().startswith("page: http://127.0.0.1:")
+        run = mnemos.run(tiny, out=folder)
+        lines = []
+        while not lines or "finished" not in lines[-1]:
+            lines.append(watching.stdout.readline())
+        assert lines[-1] == f"{run.path}: finished, round 4/4, accuracy {100 * run.accuracy:.1f} %\n"
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(20) == 0
+    finally:
+        watching.kill()
+        watching.wait()
+        watching.stdout.close()

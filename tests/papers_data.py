@@ -1,0 +1,42 @@
+"""Tiny data sets in the formats of the papers' own: as few samples as a hundred clients can share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+CLIENTS, EACH = 100, 10
+"""Ten samples a client: nine to train on, one held out."""
+
+
+def write_papers_data(folder: Path) -> Path:
+    """CIFAR-10, CIFAR-100 and FEMNIST below a data folder."""
+    rng = np.random.default_rng(0)
+    train, test = CLIENTS * EACH, 40
+    for part, count in (("train", train), ("test", test)):
+        _cifar10(folder / "cifar-10-batches-bin", part, count, rng)
+        fine = np.arange(count) % 100
+        _write(folder / "cifar-100-binary" / f"{part}.bin", [fine // 5, fine], rng)
+        _femnist(folder / "femnist" / part / "all_data_0.json", count, rng)
+    return folder
+
+
+def _cifar10(folder: Path, part: str, count: int, rng: np.random.Generator) -> None:
+    names = [f"data_batch_{number}" for number in range(1, 6)] if part == "train" else ["test_batch"]
+    for name in names:
+        _write(folder / f"{name}.bin", [np.arange(count // len(names)) % 10], rng)
+
+
+def _write(file: Path, labels: list[np.ndarray], rng: np.random.Generator) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pixels = rng.integers(256, size=(len(labels[0]), 3 * 32 * 32))
+    file.write_bytes(np.column_stack([*labels, pixels]).astype(np.uint8).tobytes())
+
+
+def _femnist(file: Path, count: int, rng: np.random.Generator) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    images = rng.integers(2, size=(count, 28 * 28)).tolist()  # 0.0 and 1.0: short to write, quick to parse
+    data = {"writer": {"x": images, "y": (np.arange(count) % 62).tolist()}}
+    file.write_text(json.dumps({"users": ["writer"], "num_samples": [count], "user_data": data}))

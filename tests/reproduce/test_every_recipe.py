@@ -1,0 +1,68 @@
+"""Each recipe runs end to end at the smallest scale: its table is filled, its figure is drawn."""
+
+from __future__ import annotations
+
+import csv
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+
+from mnemos.reproduce.catalogue import find_recipe, recipe_names
+from mnemos.reproduce.cell import Cell
+from mnemos.reproduce.reproduction import Reproduction
+from mnemos.runs.execute import Silent
+from mnemos.runs.pool import in_turn
+
+SMALLEST = 0.0002
+"""Two rounds, four clients of which two train, ResNets of an eighth of their width."""
+
+_LONG = ("42 iterations", "70 iterations")
+"""Columns that are like their neighbours, only longer."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all: recipes have cells in common, which are run once."""
+    return tmp_path_factory.mktemp("reproduce")
+
+
+def few(cells: list[Cell]) -> list[str]:
+    """Three cells or so, from all over the recipe: a run takes half a second."""
+    # A row's method is its last name; the names before are learning rates and norms.
+    methods = list(dict.fromkeys(cell.row[-1] for cell in cells))
+    columns = [column for column in dict.fromkeys(cell.column for cell in cells) if column not in _LONG]
+    number = max(len(methods), len(columns))
+    pairs = list(zip(islice(cycle(methods), number), islice(cycle(columns), number), strict=True))
+    step = -(-number // 3)
+    known = {(cell.row[-1], cell.column): cell.name for cell in reversed(cells)}
+    return [known[pair] for pair in pairs[::step] if pair in known]
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_it_runs_at_the_smallest_scale(name: str, runs: Path, papers_data: Path) -> None:
+    known, recipe = find_recipe(name)
+    reproduction = Reproduction(known, recipe, runs, SMALLEST, (0,))
+    chosen = few(reproduction.cells)
+    results = in_turn(reproduction.cases(chosen), runs, lambda case: Silent())
+    assert all(result.status == "finished" for result in results)
+
+    shown = reproduction.show()
+
+    trains = type(recipe.show).trains
+    drawn = type(recipe.show).name not in ("table", "rates")
+    assert bool(results) == trains
+    assert bool(shown.figures) == drawn
+    assert all(path.stat().st_size > 5_000 for path in shown.figures)
+    assert len(shown.sheet.rows) == len(shown.sheet.numbers) > 0
+    assert all(len(row) == len(shown.sheet.header) for row in shown.sheet.rows)
+    # Each cell that was run has a number, of which the last column counts the seeds.
+    if "seeds" in shown.sheet.header:
+        ours = {f"{row[0]}/{row[1]}": row[-1] for row in shown.sheet.rows}
+        assert all(ours[cell] == "1" for cell in chosen)
+    page = (reproduction.home / "README.md").read_text()
+    assert recipe.item in page
+    assert all(sentence in page for sentences in recipe.notes.values() for sentence in sentences)
+    assert "rounds: " in page
+    with (reproduction.home / "table.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(shown.sheet.numbers)
