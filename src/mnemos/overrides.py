@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,15 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
         except yaml.YAMLError:
             raise ConfigError(f"'{value}' is not a valid value", name) from None
     return changes
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a nested mapping by their dotted names."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any], schema: type[BaseModel]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from mnemos.cli import sweep
 from mnemos.cli.overview import Lines, Screen, overview
 from mnemos.experiment import Experiment
 from mnemos.runs.execute import start
-from mnemos.runs.pool import Result, View
-from mnemos.runs.results import Results
+from mnemos.runs.pool import View
+from mnemos.runs.results import Result, Results
 from mnemos.runs.run import Run
 from mnemos.runs.study import Case, Study
 

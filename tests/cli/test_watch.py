@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import mnemos
+from mnemos.cli.watch import Watched
 
 WATCH = [sys.executable, "-c", "from mnemos.cli import main; main()", "watch"]
 
@@ -38,6 +39,25 @@ def test_a_damaged_run_does_not_hide_the_others(finished, tiny, command):
     mnemos.run(tiny, {"seed": 1}, out="runs").file("experiment.yaml").write_text("rounds: none")
     statuses = [fact["status"] for fact in command("watch --json").json["runs"]]
     assert statuses == ["damaged", "finished"]
+
+
+def test_a_run_whose_process_is_gone_shows(finished):
+    """A killed process writes nothing any more, so no file tells."""
+    watched = Watched([finished.path.parent])
+    finished.write_json("status.json", {**finished.read_json("status.json"), "status": "running"})
+    with finished.lock():
+        alive = watched.signature()
+        assert [line.status for line in watched.lines()] == ["running"]
+        assert watched.signature() == alive
+    assert watched.signature() != alive
+    assert [line.status for line in watched.lines()] == ["interrupted"]
+
+
+def test_a_resume_for_longer_shows(finished):
+    watched = Watched([finished.path.parent])
+    assert [line.progress.rounds for line in watched.lines()] == [4]
+    mnemos.resume(finished.path, 5)
+    assert [line.progress.rounds for line in watched.lines()] == [5]
 
 
 def test_a_folder_without_runs_is_watched(tmp_path, command):

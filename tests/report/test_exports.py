@@ -75,6 +75,16 @@ def test_csv() -> None:
     assert second == ["plain", "", "", ""]
 
 
+def test_csv_has_the_deviation_of_every_mean() -> None:
+    """Also of means that the page draws without a bar."""
+    columns = (Column("group"), Column("class 0", "number"), Column("class 1", "number"))
+    cells = Cell("a", "a"), Cell("60.0 ± 10.0 %", 0.6, spread=0.1), Cell("50.0 %", 0.5)
+    table = Table(id="table", title="", text="", columns=columns, rows=(Row(cells),))
+    heads, row = csv.reader(io.StringIO(as_csv(table)))
+    assert heads == ["group", "class 0", "class 0 (std)", "class 1"]
+    assert row == ["a", "0.6", "0.1", "0.5"]
+
+
 def test_latex() -> None:
     lines = latex(TABLE).splitlines()
     assert lines[0] == "% Title"

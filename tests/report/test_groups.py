@@ -121,6 +121,14 @@ def test_a_reader_reads_again_what_has_changed(tmp_path: Path) -> None:
     assert third.of("train_loss").value.tolist() == [1.0, 0.5]
 
 
+def test_a_reader_forgets_runs_that_are_gone(tmp_path: Path) -> None:
+    run, reader = write_run(tmp_path / "a"), Reader()
+    (first,), _ = reader.read([run])
+    assert reader.read([]) == ([], [])
+    (second,), _ = reader.read([run])
+    assert first is not second
+
+
 def test_a_damaged_run_becomes_a_note(tmp_path: Path) -> None:
     good, bad = write_run(tmp_path / "a"), write_run(tmp_path / "b")
     bad.file("metrics.jsonl").write_text("{\n")

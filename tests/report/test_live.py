@@ -4,8 +4,10 @@ import http.client
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 
 import pytest
 from playwright.sync_api import expect
@@ -85,6 +87,32 @@ def test_there_is_nothing_else(address, path):
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example:80"])
 def test_a_name_of_another_page_is_refused(address, host):
     assert get(address, "/data.json", Host=host)[0] == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:8000"])
+def test_its_own_names_are_fine(address, host):
+    assert get(address, "/data.json", Host=host)[0] == 200  # without a port, where that is 80
+
+
+def test_a_browser_that_is_gone_is_not_worth_a_word(capfd):
+    asked, gone, answering = threading.Event(), threading.Event(), []
+
+    def make():
+        answering.append(threading.current_thread())
+        asked.set()
+        gone.wait(10)
+        return {"round": 1}
+
+    with serve(str, Latest(make, lambda: 0)) as address:
+        host, port = address.removeprefix("http://").rstrip("/").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(f"GET /data.json HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+            assert asked.wait(10)
+        gone.set()
+        answering[0].join(10)
+        assert not answering[0].is_alive()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_other_addresses_of_this_machine_do_not_answer(address):

@@ -14,6 +14,7 @@ from synthetic import matrix, overall, write_run
 
 from mnemos.report.blocks import Bars, Block, HeatMaps, Lines, Listings, Table, Text
 from mnemos.report.groups import Group, group
+from mnemos.report.page import collect, render
 from mnemos.report.panel import panels
 from mnemos.report.panels.cost import duration, size
 from mnemos.report.panels.robustness import families
@@ -89,6 +90,30 @@ def test_the_best_of_each_data_set_is_marked(tmp_path: Path) -> None:
     best = {row.cells[2].value for row in table.rows if row.cells[2].best}
     assert best == {0.5, 0.1}
     assert heads(table)[1] == "data"
+
+
+def test_a_group_that_sometimes_diverged_is_best_only_among_its_like(tmp_path: Path) -> None:
+    lucky = by_seed(tmp_path / "a", {0: 0.9, 1: None})
+    unlucky = by_seed(tmp_path / "b", {0: 0.3, 1: None}, {"local.lr": 0.3})
+    steady = by_seed(tmp_path / "c", {0: 0.5, 1: 0.6}, {"local.lr": 0.1})
+    for runs, best in (([*lucky, *unlucky, *steady], 0.55), ([*lucky, *unlucky], 0.9)):
+        (table,) = blocks("summary", *runs)
+        assert isinstance(table, Table)
+        assert [row.cells[1].value for row in table.rows if row.cells[1].best] == [pytest.approx(best)]
+
+
+def test_which_accuracy_is_told(tmp_path: Path) -> None:
+    """A validation accuracy beside test accuracies must not pass for one."""
+    once = {"evaluate.test_last": 1}
+    tested = write_run(tmp_path / "a", once, rows=overall("test_accuracy", {50: 0.5}), accuracy=0.5)
+    not_tested = {"evaluate.test_last": 0, "local.lr": 0.3}
+    validated = write_run(
+        tmp_path / "b", not_tested, rows=overall("validation_accuracy", {50: 0.6}), accuracy=0.6
+    )
+    assert "alone: test accuracy after the last round, mean" in blocks("summary", tested)[0].text
+    assert "alone: validation accuracy, mean" in blocks("summary", validated)[0].text
+    both = blocks("summary", tested, validated)[0].text
+    assert "after the last round (validation accuracy of runs that weren't tested), mean" in both
 
 
 def test_a_run_that_goes_on_shows_how_far_it_is(tmp_path: Path) -> None:
@@ -200,6 +225,26 @@ def test_classes(tmp_path: Path) -> None:
         ("2", [[pytest.approx(0.3), pytest.approx(0.6)]]),
     ]
     assert texts(table) == [["fedavg + ce", "30.0 ± 14.1 %", "60.0 ± 28.3 %"]]
+
+
+def test_a_class_that_one_seed_lacks(tmp_path: Path) -> None:
+    """Map and table agree: the mean is over the seeds that have the class."""
+    rows = [{"round": 1, "name": "validation_accuracy", "class": c, "value": 0.25 * c} for c in (0, 1, 2)]
+    runs = write_run(tmp_path / "a", rows=rows), write_run(tmp_path / "b", {"seed": 1}, rows=rows[:2])
+    block, table = blocks("classes", *runs)
+    assert isinstance(block, HeatMaps)
+    assert block.items[0].frames[0].values.tolist() == [[0.0, 0.25, 0.5]]
+    assert texts(table)[0][-1] == "50.0 %"
+
+
+def test_what_is_no_number_is_left_out(tmp_path: Path) -> None:
+    values = {0: 0.25, 1: None}
+    rows = [{"round": 1, "name": "validation_accuracy", "class": c, "value": v} for c, v in values.items()]
+    rows += [{"round": 1, "name": name, "value": None} for name in ("bytes_up", "bytes_down")]
+    run = write_run(tmp_path / "a", rows=rows)
+    _, table = blocks("classes", run)
+    assert texts(table)[0][1:] == ["25.0 %", "–"]
+    assert len(render(collect([run])))  # JSON has no word for it, and the page is there all the same
 
 
 def test_personalised(tmp_path: Path) -> None:
@@ -328,8 +373,8 @@ def test_significance(tmp_path: Path) -> None:
     (table,) = blocks("significance", *runs)
     p = f"{1 - math.sqrt(12 / 14):.3f}"
     assert texts(table) == [
-        ["fedavg + ce, local.lr=0.2", "−2.00", "−4.48 to +0.48", p, p, "3", "not told apart"],
-        ["fedavg + ce, local.lr=0.4", "−41.00", "–", "–", "–", "1", "one common seed: no test"],
+        ["fedavg + ce, local.lr=0.2", "−2.00", "−4.48", "+0.48", p, p, "3", "not told apart"],
+        ["fedavg + ce, local.lr=0.4", "−41.00", "–", "–", "–", "–", "1", "one common seed: no test"],
     ]
     assert isinstance(table, Table)
     assert table.choices[0] == "fedavg + ce, local.lr=0.05 (best)"
@@ -357,6 +402,15 @@ def test_cost(tmp_path: Path) -> None:
     assert bars.views[1].stacks[0].values.tolist() == [4]
 
 
+def test_a_run_without_a_round_does_not_count_as_rounds(tmp_path: Path) -> None:
+    rows = [*overall("bytes_up", [1e6, 1e6]), *overall("bytes_down", [3e6, 3e6])]
+    done = write_run(tmp_path / "a", {"rounds": 2}, rows=rows)
+    begun = write_run(tmp_path / "b", {"rounds": 2, "seed": 1}, status="interrupted", rounds=0)
+    table, _ = blocks("cost", done, begun)
+    row = dict(zip(heads(table), texts(table)[0], strict=True))
+    assert (row["up a round"], row["down a round"], row["rounds"]) == ("1 MB", "3 MB", "1")
+
+
 def test_units() -> None:
     assert [size(n) for n in (0, 999, 1000, 123_456, 9.996e8)] == ["0 B", "999 B", "1 kB", "123 kB", "1 GB"]
     assert [duration(n) for n in (0.012, 59, 200, 3600 * 5 + 130)] == [
@@ -372,6 +426,9 @@ def test_a_round_done_again_counts_once(tmp_path: Path) -> None:
     with run.file("timing.jsonl").open("a") as file:
         file.write('{"round": 2, "seconds": 5}\n{"round": 3, "sec')
     assert read(run).seconds.tolist() == [1, 5]
+    with run.file("timing.jsonl").open("a") as file:  # the disk was full, and then the run was resumed
+        file.write('{"round": 3, "seconds": 7}\n{"round": 4, "seconds": 9}\n')
+    assert read(run).seconds.tolist() == [1, 5, 9]
 
 
 # --- configuration ------------------------------------------------------------------------------------

@@ -136,6 +136,12 @@ def test_runs_are_recorded_for_reports(tmp_path: Path) -> None:
     assert "At scale 0.5: " in (tmp_path / "mine-scale-0.5" / "README.md").read_text()
 
 
+def test_the_command_repeats_scale_and_seeds(tmp_path: Path) -> None:
+    assert Reproduction("mine", recipe(), tmp_path, 0.5).command == "mnemos reproduce mine --scale 0.5"
+    chosen = Reproduction("mine", recipe(), tmp_path, seeds=(3, 5))
+    assert chosen.command == "mnemos reproduce mine --seeds 3,5"
+
+
 def test_metrics_and_their_difference_as_values(tmp_path: Path) -> None:
     mine = reproduction(
         tmp_path,
@@ -170,7 +176,7 @@ def test_learning_rates_close_to_the_best_by_hand(tmp_path: Path) -> None:
 
 
 def test_forgetting_by_hand(tmp_path: Path) -> None:
-    mine = reproduction(tmp_path, rows={"FedAvg": {}}, columns={"few": {}}, show="forgetting", seeds=[0, 1])
+    mine = reproduction(tmp_path, rows={"FedAvg": {}}, columns={"few": {}}, show="forgetting")
     for seed, shift in enumerate((0.0, 0.2)):
         metrics = (
             ("forgetting", 1, 0.1 + shift),
@@ -179,6 +185,7 @@ def test_forgetting_by_hand(tmp_path: Path) -> None:
             ("own_accuracy", 2, 0.6 + shift),
         )
         ended(tmp_path, mine.cells[0], seed, 0.5, metrics)
+    ended(tmp_path, mine.cells[0], 2, None)  # nothing was measured before it ended
     shown = mine.show()
     assert shown.sheet.header == (
         "row",

@@ -205,6 +205,15 @@ def test_an_interruption_leaves_the_run_saved(base, tmp_path):
     assert recorded["variants"] == {"long": [run.path.name]}
 
 
+def test_a_record_that_cannot_be_written_costs_no_run(base, tmp_path):
+    (tmp_path / "taken.study.json").mkdir()
+    diary = Diary()
+    with pytest.raises(ConfigError, match=r"taken\.study\.json: it can't be written"):
+        carry_out([Case("one", base)], tmp_path, view=diary, name="taken")
+    assert [entry[0] for entry in diary.said[-2:]] == ["ended", "closed"]
+    assert find(base, tmp_path).ended
+
+
 class Patient(Diary):
     """Lets go of a lock as soon as it hears that someone waits for it."""
 

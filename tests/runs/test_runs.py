@@ -1,3 +1,4 @@
+import fcntl
 import json
 
 import pytest
@@ -81,6 +82,15 @@ def test_only_one_process_works_on_a_run(finished):
         with pytest.raises(ConfigError, match="another process"):
             resume(finished.path, rounds=5)
     assert not finished.locked
+
+
+def test_looking_at_a_lock_neither_takes_nor_makes_it(finished):
+    with finished.file(".lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # another one who looks
+        assert not finished.locked
+    finished.file(".lock").unlink()
+    assert not finished.locked
+    assert not finished.file(".lock").exists()
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tiny, finished, tmp_path):

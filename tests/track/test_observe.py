@@ -164,6 +164,15 @@ def test_without_an_observer_a_lost_sink_is_a_warning(tiny, tmp_path):
     assert run.status.status == "finished"
 
 
+def test_a_password_in_an_address_is_not_told(tiny, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("API request to https://me:secret@example.org/api failed")
+
+    monkeypatch.setattr(Memory, "open", fail)
+    with pytest.warns(UserWarning, match=r"\(OSError: API request to https://example\.org/api failed\)"):
+        mnemos.run(tiny, out=tmp_path, track=["test_observe:Memory"])
+
+
 def test_an_interruption_is_not_a_failure_of_a_sink(tiny, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         mnemos.run(tiny, out=tmp_path, observer=Stop(2), track=["test_observe:Memory"])

@@ -20,8 +20,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    epilog="Exit codes: 0 done, 2 wrong usage or configuration, 3 data missing or damaged, 4 diverged, "
-    "130 interrupted with the run saved.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 data missing or damaged, "
+    "4 diverged, 130 interrupted with the run saved.",
 )
 app.command("run", context_settings={"ignore_unknown_options": False})(run.run)
 app.command("resume")(resume.resume)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ from rich.text import Text
 from mnemos.cli.options import Json, check_figure
 from mnemos.cli.output import console, print_json
 from mnemos.errors import ConfigError
+from mnemos.report.average import mean_of, std_of
 from mnemos.report.curves import draw_curves
 from mnemos.report.forgetting import draw_class_heatmaps, draw_heatmaps
 from mnemos.report.groups import Group, group
@@ -162,8 +162,8 @@ def _row(method: Group, rounds: Sequence[int]) -> dict[str, Any]:
 def _spread(values: Sequence[float | None]) -> dict[str, Any]:
     known = [value for value in values if value is not None]
     return {
-        "mean": statistics.fmean(known) if known else None,
-        "std": statistics.stdev(known) if len(known) > 1 else None,
+        "mean": mean_of(known) if known else None,
+        "std": std_of(known),
         "seeds": len(known),
     }
 

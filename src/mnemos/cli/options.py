@@ -20,6 +20,10 @@ Words = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for run directories.")]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at once; one a core, if not given.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be run and how long it would take; run nothing.")
+]
 Track = Annotated[
     list[str] | None,
     typer.Option(

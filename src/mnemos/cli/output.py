@@ -41,6 +41,11 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
+def plural(count: int, word: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count} {word}" + ("s" if count != 1 else "")
+
+
 def duration(seconds: float) -> str:
     """`8 s`, `12 min`, `3 h 20 min` or `2 d 5 h`: as precise as a person wants it."""
     minutes, hours = round(seconds / 60), round(seconds / 3600)
@@ -198,7 +203,7 @@ def report_run(run: Run, as_json: bool) -> None:
     status = run.status
     last = min(run.experiment.evaluate.test_last, status.rounds)
     over = f", mean of the last {last} rounds" if last > 1 else ""
-    rounds = f"{status.rounds} round" + ("s" if status.rounds != 1 else "")
+    rounds = plural(status.rounds, "round")
     console.print(f"[bold]{percent(status.accuracy)}[/] accuracy after {rounds}{over}")
     typer.echo(f"files: {run.path}")
     typer.echo(f"next:  mnemos resume {run.path} --rounds {2 * status.rounds}   (go on for longer)")

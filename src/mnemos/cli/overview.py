@@ -14,9 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mnemos.cli.output import duration, errors, percent
-from mnemos.runs.pool import Result, View
-from mnemos.runs.results import Results
+from mnemos.cli.output import duration, errors, percent, plural
+from mnemos.runs.pool import View
+from mnemos.runs.results import Result, Results
 from mnemos.runs.run import Run
 from mnemos.runs.study import Case
 
@@ -58,7 +58,7 @@ class Lines(View):
         self._runs = {str(case): _Progress(case.experiment.rounds) for case in left}
         already = f", {len(done)} of them done already" if done else ""
         at_once = f", {jobs} at once" if left else ""
-        self.say(f"{_runs(self._total)}{already}{at_once}")
+        self.say(f"{plural(self._total, 'run')}{already}{at_once}")
 
     def started(self, case: Case, run: Run, round: int) -> None:
         """Say where the run is."""
@@ -162,7 +162,3 @@ class Screen(Lines):
             where = f"round {run.at}/{case.experiment.rounds}"
             running.add_row(Text(str(case)), where, percent(run.accuracy))
         return Group(overall, running)
-
-
-def _runs(count: int) -> str:
-    return f"{count} run" + ("s" if count != 1 else "")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mnemos.cli.options import Json, check_file
-from mnemos.cli.output import print_json
+from mnemos.cli.output import plural, print_json
 from mnemos.errors import ConfigError
 from mnemos.report.write import write_report
 
@@ -50,8 +50,7 @@ def report(
             }
         )
         return
-    runs = f"{written.runs} run" + ("s" if written.runs != 1 else "")
-    groups = f"{written.groups} group" + ("s" if written.groups != 1 else "")
+    runs, groups = plural(written.runs, "run"), plural(written.groups, "group")
     typer.echo(f"report:  {written.page} ({_size(written.size)}; {runs} in {groups})")
     if written.figures:
         typer.echo(f"figures: {figures} ({len(written.figures)} files)")

@@ -9,11 +9,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from mnemos.cli.options import Json, Out, Quiet
+from mnemos.cli.options import DryRun, Jobs, Json, Out, Quiet
 from mnemos.cli.output import console, duration, going_on, print_json
 from mnemos.cli.overview import overview
-from mnemos.cli.sweep import makespan, print_plan
-from mnemos.cli.variants import Seeds, parse_seeds
+from mnemos.cli.plan import makespan, print_plan
+from mnemos.cli.variants import Seeds, failures, parse_seeds
 from mnemos.errors import ConfigError
 from mnemos.reproduce.catalogue import find_recipe, recipe_names
 from mnemos.reproduce.reproduction import Reproduction
@@ -40,14 +40,12 @@ def reproduce(
         ),
     ] = None,
     seeds: Seeds = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once; one a core, if not given.")] = None,
+    jobs: Jobs = None,
     out: Out = Path("runs/reproduce"),
     figures: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where to draw figures, if not beside the table.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be run and how long it would take; run nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -112,10 +110,7 @@ def _list(scale: float, out: Path, jobs: int | None, quiet: bool, as_json: bool)
 
 
 def _facts(reproduction: Reproduction, shown: Shown, results: Results) -> dict[str, Any]:
-    failed = [
-        {"variant": one.case.variant, "seed": one.case.experiment.seed, "message": one.message}
-        for one in results.failed
-    ]
+    failed = failures(results)
     facts = {
         "status": "failed" if failed else "finished",
         "recipe": reproduction.name,

@@ -1,8 +1,7 @@
-"""What `compare` and `sweep` share: a study on the command line, and its table."""
+"""What the commands of many runs share: a study on the command line, its table, and what failed."""
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from rich.text import Text
 from mnemos.cli.options import split_words
 from mnemos.cli.output import console, percent, run_facts
 from mnemos.errors import ConfigError
+from mnemos.report.average import mean_of, std_of
 from mnemos.runs.results import Results
 from mnemos.runs.study import Study
 
@@ -39,6 +39,14 @@ def rows(results: Results) -> list[dict[str, Any]]:
     return [_row(results, variant) for variant in results.runs]
 
 
+def failures(results: Results) -> list[dict[str, Any]]:
+    """What a script wants to know about each run that came to no result."""
+    return [
+        {"variant": one.case.variant, "seed": one.case.experiment.seed, "message": one.message}
+        for one in results.failed
+    ]
+
+
 def print_table(results: Results) -> None:
     """The variants with mean, spread, best and worst."""
     last = max((result.case.experiment.evaluate.test_last for result in results), default=1)
@@ -55,8 +63,8 @@ def _row(results: Results, variant: str) -> dict[str, Any]:
     values = results.accuracies(variant)
     return {
         "variant": variant,
-        "mean": statistics.fmean(values) if values else None,
-        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "mean": mean_of(values) if values else None,
+        "std": std_of(values),
         "best": max(values, default=None),
         "worst": min(values, default=None),
         "diverged": results.diverged(variant),

@@ -18,6 +18,7 @@ from rich.text import Text
 from mnemos.cli.options import Json
 from mnemos.cli.output import console, duration, percent, print_json
 from mnemos.errors import ConfigError, MnemosError
+from mnemos.experiment import Experiment
 from mnemos.report.live import Latest, serve
 from mnemos.report.page import collect, render
 from mnemos.report.reading import Reader
@@ -52,12 +53,13 @@ class _Line:
         }
 
 
-class _Watched:
-    """The runs in some folders: new ones are found, and those that have ended aren't read again."""
+class Watched:
+    """The runs in some folders: new ones are found, and what can't have changed isn't read again."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
-        self._ended: dict[Path, tuple[int, _Line]] = {}
+        self._experiments: dict[Path, tuple[object, Experiment]] = {}
+        self._ended: dict[Path, tuple[object, _Line]] = {}
 
     def runs(self) -> list[Run]:
         """All runs there are now, each once."""
@@ -70,25 +72,29 @@ class _Watched:
         return sorted(lines, key=lambda line: (_ORDER.index(line.status), line.name))
 
     def signature(self) -> object:
-        """Differs when a run has written something, or is new."""
-        return [
-            (str(run.path), *(_written(run.file(name)) for name in ("metrics.jsonl", "status.json")))
-            for run in self.runs()
-        ]
+        """Differs when a run has written something, is new, or has lost its process."""
+        return [(run.path, run.stamp("metrics.jsonl", "status.json"), run.locked) for run in self.runs()]
 
     def _line(self, run: Run) -> _Line:
-        written = _written(run.file("status.json"))
+        written = run.stamp("status.json")
         known = self._ended.get(run.path)
         if known and known[0] == written:
             return known[1]
         try:
-            seen = progress(run, run.experiment)
-        except MnemosError:  # one damaged run must not hide the others
+            seen = progress(run, self._experiment(run))
+        except (MnemosError, OSError):  # one run that is damaged, or being removed, must not hide the others
             return _Line(str(run.path), "damaged", None)
         line = _Line(str(run.path), seen.status.status, seen)
         if line.status in ("finished", "diverged"):
             self._ended[run.path] = (written, line)
         return line
+
+    def _experiment(self, run: Run) -> Experiment:
+        written = run.stamp("experiment.yaml")
+        known = self._experiments.get(run.path)
+        if known is None or known[0] != written:
+            known = self._experiments[run.path] = (written, run.experiment)
+        return known[1]
 
 
 def watch(
@@ -106,7 +112,7 @@ def watch(
     It only reads, so it can be started and ended (with Ctrl-C) at any time, also for runs of other
     commands. New runs in the folders are found.
     """
-    watched = _Watched(_folders(paths or [Path("runs")]))
+    watched = Watched(_folders(paths or [Path("runs")]))
     if once or as_json:
         lines = watched.lines()
         if as_json:
@@ -133,7 +139,7 @@ def _folders(paths: Sequence[Path]) -> Sequence[Path]:
     return paths
 
 
-def _follow_live(watched: _Watched, address: str, every: float) -> None:
+def _follow_live(watched: Watched, address: str, every: float) -> None:
     head = Text(f"page: {address}\n" if address else "")
     with Live(console=console, auto_refresh=False) as view:
         while True:
@@ -141,7 +147,7 @@ def _follow_live(watched: _Watched, address: str, every: float) -> None:
             time.sleep(every)
 
 
-def _follow_lines(watched: _Watched, address: str, every: float) -> None:
+def _follow_lines(watched: Watched, address: str, every: float) -> None:
     """Where there is no terminal: a line whenever a run has something new to tell."""
     if address:
         typer.echo(f"page: {address}")
@@ -184,12 +190,3 @@ def _table(lines: Sequence[_Line]) -> Table | Text:
     if len(lines) > _MOST:
         table.add_row(Text(f"… and {len(lines) - _MOST} more"), "", "", "", "", "")
     return table
-
-
-def _written(path: Path) -> int:
-    """A number that changes when a file does."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return 0
-    return hash((stat.st_mtime_ns, stat.st_size))

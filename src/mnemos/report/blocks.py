@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemos.data.partition import Floats
+from mnemos.report.average import mean_of, std_of
 
 
 @dataclass(frozen=True)
@@ -239,21 +240,9 @@ def whole(value: int) -> Cell:
     return Cell(f"{value:,}", value)
 
 
-def mean_of(values: Sequence[float]) -> float:
-    """The mean."""
-    return math.fsum(values) / len(values)
-
-
-def std_of(values: Sequence[float]) -> float | None:
-    """The standard deviation of a sample; None of a single value."""
-    if len(values) < 2:
-        return None
-    mean = mean_of(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-
-
 def spread(values: Sequence[float], *, diverged: int = 0, percent: bool = True, best: bool = False) -> Cell:
     """`42.1 ± 0.3 %` of the values of several seeds, with the number that did not converge."""
+    values = [value for value in values if math.isfinite(value)]
     if not values:
         return Cell("NC" if diverged else "–", None)
     mean, std = mean_of(values), std_of(values)

@@ -14,7 +14,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
-from mnemos.data.partition import Floats
+from mnemos.report.average import mean_of_known
 from mnemos.report.blocks import Bars, BarView, Block, Frame, HeatMaps, Item, Lines, Map, View
 from mnemos.report.heatmap import HeatMap, Scale, draw_map, draw_scale
 from mnemos.report.partition import hatch, palette
@@ -218,8 +218,8 @@ def _map(block: HeatMaps, one: Map, frame: Frame) -> HeatMap:
     if one.shows == "lost":
         cells = frame.lost
         others = np.where(frame.own, np.nan, cells)
-        beneath = _means(others, 0)
-        beside = np.append(_means(others, 1), _means(beneath[None], 1))
+        beneath = mean_of_known(others, 0)
+        beside = np.append(mean_of_known(others, 1), mean_of_known(beneath[None], 1))
     title = f"{one.title}, {block.frame} {frame.label}"
     names = ("Fₖ" if one.shows == "lost" else "before", "mean")
     rows = [plain(str(name), 60) for name in frame.rows]
@@ -235,14 +235,6 @@ def _map(block: HeatMaps, one: Map, frame: Frame) -> HeatMap:
         (one.columns, one.rows),
         _scale(one),
     )
-
-
-def _means(values: Floats, axis: int) -> Floats:
-    """Means of what is known; not a number where nothing is."""
-    known = np.isfinite(values)
-    count = known.sum(axis)
-    total = np.where(known, values, 0.0).sum(axis)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _scale(one: Map) -> Scale:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mnemos.experiment import Experiment
+from mnemos.overrides import flatten
 from mnemos.report.reading import Note, Reading
 
 _NOT_THE_METHOD = {"seed", "engine", "evaluate", "measures"}
@@ -95,7 +96,7 @@ def group(
 
 def settings_of(experiment: Experiment) -> Settings:
     """All fields that make a group, flat: `{"local.lr": 0.1, …}`."""
-    return dict(_leaves(experiment.model_dump(mode="json", exclude=_NOT_THE_METHOD)))
+    return dict(flatten(experiment.model_dump(mode="json", exclude=_NOT_THE_METHOD)))
 
 
 def labels(everything: Sequence[Settings], paths: Sequence[Path]) -> list[str]:
@@ -197,11 +198,3 @@ def _variants(path: Path) -> Mapping[str, Sequence[str]]:
         return {str(name): [str(run) for run in runs] for name, runs in variants.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -58,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page at /, its data at /data.json."""
-        host = self.headers.get("Host", "").rpartition(":")[0]
+        host = self.headers.get("Host", "").partition(":")[0]
         if host not in ("127.0.0.1", "localhost"):
             # A page elsewhere that has its own name point to this machine must not read along.
             return self._answer(HTTPStatus.FORBIDDEN, b"only for this machine", "text/plain")
@@ -94,6 +95,11 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, port: int, page: Callable[[], str], data: Latest) -> None:
         self.page, self.data = page, data
         super().__init__(("127.0.0.1", port), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Not a word about a browser that is gone before it has its answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @contextmanager

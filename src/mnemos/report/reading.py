@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mnemos.data.partition import Floats
-from mnemos.errors import ConfigError, DataError, MnemosError
+from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment import Experiment
 from mnemos.runs.run import Run, Status, runs_in
+from mnemos.runs.store import read_seconds
 
 Whole = NDArray[np.int32]
 
@@ -102,22 +102,23 @@ class Reader:
 
     def read(self, runs: Iterable[Run]) -> tuple[list[Reading], list[str]]:
         """The runs that can be read, and a sentence for each that can't."""
-        readings, notes = [], []
+        known: dict[Path, tuple[object, Reading]] = {}
+        notes = []
         for run in runs:
             try:
-                readings.append(self._one(run))
+                known[run.path] = self._one(run)
             except (MnemosError, OSError) as error:
                 notes.append(f"left out: {run.path}, which can't be read ({error})")
-        return readings, notes
+        self._known = known  # without runs that are gone
+        return [reading for _, reading in known.values()], notes
 
-    def _one(self, run: Run) -> Reading:
-        signature = [_stamp(run.file(name)) for name in ("metrics.jsonl", "status.json", "experiment.yaml")]
+    def _one(self, run: Run) -> tuple[object, Reading]:
+        signature = run.stamp("metrics.jsonl", "status.json", "experiment.yaml")
         known = self._known.get(run.path)
         # Whether a run is still running shows in a lock, not in a file's time.
         if known is None or known[0] != signature or known[1].status.status == "running":
-            known = (signature, read(run))
-            self._known[run.path] = known
-        return known[1]
+            return signature, read(run)
+        return known
 
 
 def read(run: Run) -> Reading:
@@ -130,7 +131,7 @@ def read(run: Run) -> Reading:
         run.experiment,
         status,
         int(rounds),
-        _seconds(run.file("timing.jsonl")),
+        np.array([*read_seconds(run.file("timing.jsonl")).values()], np.float64),
         _json(run, "environment.json"),
         _json(run, "engine.json"),
         by_kind(metrics),
@@ -168,28 +169,8 @@ def by_kind(metrics: pd.DataFrame) -> dict[tuple[str, tuple[str, ...]], Rows]:
     return found
 
 
-def _seconds(path: Path) -> Floats:
-    """By round; of a round that was done again after a crash, the last time."""
-    if not path.exists():
-        return np.zeros(0)
-    *lines, _unfinished = path.read_bytes().split(b"\n")
-    try:
-        rows = json.loads(b"[" + b",".join(lines) + b"]")
-        return np.array(list({int(row["round"]): float(row["seconds"]) for row in rows}.values()))
-    except (ValueError, TypeError, KeyError):
-        raise DataError(f"{path}: it is damaged") from None
-
-
 def _json(run: Run, name: str) -> dict[str, Any]:
     return run.read_json(name) if run.file(name).exists() else {}
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_size
 
 
 Note = Callable[[str], None]

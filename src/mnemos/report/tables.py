@@ -77,18 +77,23 @@ def markdown(table: Table) -> str:
 
 def as_csv(table: Table) -> str:
     """Numbers in full, for further work; a mean's deviation has a column of its own."""
+    rows = _rows(table)
+    spread = [
+        column.kind == "spread" or any(cells[place].spread is not None for cells in rows)
+        for place, column in enumerate(table.columns)
+    ]
     heads: list[str] = []
-    for column in table.columns:
-        heads += [column.label, f"{column.label} (std)"] if column.kind == "spread" else [column.label]
+    for column, deviates in zip(table.columns, spread, strict=True):
+        heads += [column.label, f"{column.label} (std)"] if deviates else [column.label]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(heads)
-    for cells in _rows(table):
+    for cells in rows:
         row: list[object] = []
-        for column, cell in zip(table.columns, cells, strict=True):
+        for column, cell, deviates in zip(table.columns, cells, spread, strict=True):
             # A number if the text says nothing else; of what is sorted by a number, such as a list, the text.
             row.append(cell.text if column.kind == "text" else "" if cell.value is None else cell.value)
-            if column.kind == "spread":
+            if deviates:
                 row.append("" if cell.spread is None else cell.spread)
         writer.writerow(row)
     return out.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,6 +10,7 @@ from typing import Any
 
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
+from mnemos.report.average import mean_of, std_of
 from mnemos.runs.run import Run, find
 from mnemos.runs.store import overall
 from mnemos.runs.study import Case
@@ -87,12 +87,12 @@ class Outcome:
     @property
     def mean(self) -> float | None:
         """Over the seeds that converged."""
-        return statistics.fmean(self.values) if self.values else None
+        return mean_of(self.values) if self.values else None
 
     @property
     def std(self) -> float | None:
         """Over the seeds that converged; of one there is none."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
+        return std_of(self.values)
 
     @property
     def difference(self) -> float | None:

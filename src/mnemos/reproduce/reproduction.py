@@ -41,7 +41,9 @@ class Reproduction:
     @property
     def command(self) -> str:
         """What to type to get it."""
-        return f"mnemos reproduce {self.name}" + ("" if self.scale == 1 else f" --scale {self.scale:g}")
+        scale = "" if self.scale == 1 else f" --scale {self.scale:g}"
+        seeds = f" --seeds {','.join(map(str, self.seeds))}" if self.seeds else ""
+        return f"mnemos reproduce {self.name}{scale}{seeds}"
 
     @property
     def home(self) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from mnemos.data.partition import Ints
@@ -11,6 +11,7 @@ from mnemos.data.partitions.dirichlet import Dirichlet
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.models.resnet import ResNet
+from mnemos.overrides import flatten
 
 RULES = (
     "Rounds are multiplied by S (at least 2), and so are the rounds between validations and the last rounds "
@@ -101,7 +102,7 @@ def differences(pairs: Iterable[tuple[Experiment, Experiment]]) -> list[str]:
     """`rounds: 4000 → 400` for each setting that scaling has changed, each once."""
     found: dict[str, None] = {}
     for before, after in pairs:
-        old, new = (dict(_leaves(one.model_dump(mode="json"))) for one in (before, after))
+        old, new = (dict(flatten(one.model_dump(mode="json"))) for one in (before, after))
         for field in dict.fromkeys([*old, *new]):
             if old.get(field) != new.get(field):
                 found[f"{field}: {_short(old.get(field))} → {_short(new.get(field))}"] = None
@@ -112,11 +113,3 @@ def _short(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "–" if value is None else str(value)
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

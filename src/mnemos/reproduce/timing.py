@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
+from contextlib import suppress
 from pathlib import Path
 
 from mnemos.data.dataset import Dataset, Source
@@ -18,7 +18,7 @@ from mnemos.data.load import load
 from mnemos.errors import DataError
 from mnemos.experiment import Experiment
 from mnemos.models.resnet import ResNet
-from mnemos.runs.estimate import estimate
+from mnemos.runs.estimate import environment, estimate
 
 _ALIKE = {
     "method": "fedavg",
@@ -62,14 +62,9 @@ class Timing:
 
 def _here(source: Source) -> Dataset | None:
     """A data set that is on this machine; a list must not begin to download any."""
-    before = os.environ.get(OFFLINE)
-    os.environ[OFFLINE] = "1"
-    try:
+    with environment({OFFLINE: "1"}), suppress(DataError):
         return load(source)
-    except DataError:
-        return None
-    finally:
-        os.environ.pop(OFFLINE) if before is None else os.environ.update({OFFLINE: before})
+    return None
 
 
 def _steps(experiment: Experiment, dataset: Dataset) -> float:

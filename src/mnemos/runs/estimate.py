@@ -34,6 +34,7 @@ from mnemos.measures.evaluate import Evaluator
 from mnemos.measures.forgetting import is_due
 from mnemos.runs.execute import Silent, start
 from mnemos.runs.run import Run
+from mnemos.runs.store import read_seconds
 from mnemos.vector import Layout
 from mnemos.version import __version__
 
@@ -113,7 +114,7 @@ class Estimates:
 
     def _measured(self, experiment: Experiment) -> float | None:
         # A list of estimates must not begin to download data sets.
-        with _environment({OFFLINE: "1", available.VARIABLE: str(self._cores)}), suppress(MnemosError):
+        with environment({OFFLINE: "1", available.VARIABLE: str(self._cores)}), suppress(MnemosError):
             with closing(Federation(experiment)) as federation:
                 amount = Amount.of(federation)
                 key = _same_pieces(federation, amount)
@@ -239,14 +240,14 @@ def _seconds_a_round(folder: Path, cores: int) -> dict[str, float]:
             if run.read_json("environment.json")["cores"] != cores:
                 continue
             # The first round also finds out which engine is the fastest.
-            _, *seconds = (json.loads(line)["seconds"] for line in path.read_text().splitlines())
+            _, *seconds = read_seconds(path).values()
             if len(seconds) >= _ROUNDS:
                 found.setdefault(_same_round(run.experiment), []).append(statistics.fmean(seconds))
     return {key: statistics.median(values) for key, values in found.items()}
 
 
 @contextmanager
-def _environment(changes: dict[str, str]) -> Iterator[None]:
+def environment(changes: dict[str, str]) -> Iterator[None]:
     """Other environment variables for a while."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)

@@ -15,8 +15,7 @@ from mnemos.errors import ConfigError
 from mnemos.runs.execute import Observer, stop_on_terminate
 from mnemos.runs.perform import check, make_folder, perform
 from mnemos.runs.process import Process
-from mnemos.runs.results import Ledger, Results
-from mnemos.runs.results import Result as Result
+from mnemos.runs.results import Ledger, Result, Results
 from mnemos.runs.run import BusyError, Run, Status, find
 from mnemos.runs.study import Case
 
@@ -86,8 +85,8 @@ def carry_out(
         with stop_on_terminate():
             _Pool(folder, jobs, view, ledger, after).run()
     finally:
+        view.closed()  # first: an error that follows is for a terminal that is itself again
         ledger.write()
-        view.closed()
     return ledger.results()
 
 
@@ -212,8 +211,10 @@ class _Pool:
         run = find(case.experiment, self._given)
         if run is not None and (run.ended or not status):
             result = Result.of(case, run)
-        else:
+        elif status:
             result = Result(case, run, status, message)
+        else:
+            result = Result(case, None, "failed", "its directory was removed")
         self._ledger.enter(result)
         self._view.ended(result)
         if self._after:

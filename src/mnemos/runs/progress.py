@@ -64,7 +64,7 @@ def _newest_accuracy(path: Path) -> float | None:
     return newest[2] if newest else None
 
 
-def _last_rows(path: Path, containing: bytes = b"") -> Iterator[dict[str, Any]]:
+def _last_rows(path: Path, containing: bytes) -> Iterator[dict[str, Any]]:
     """The complete lines among a file's last bytes; only those with some bytes in them."""
     try:
         with path.open("rb") as file:

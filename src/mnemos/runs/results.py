@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mnemos.errors import ConfigError
 from mnemos.runs.run import Run, find
 from mnemos.runs.study import Case, record
 
@@ -84,7 +86,8 @@ class Ledger:
     def begin(self, case: Case, run: Run) -> None:
         """A case has a directory."""
         self._runs[case.experiment.hash()] = run
-        self.write()
+        with suppress(ConfigError):  # names for reports; the study goes on without, and says so at its end
+            self.write()
 
     def enter(self, result: Result) -> None:
         """A case is over."""

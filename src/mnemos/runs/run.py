@@ -171,40 +171,53 @@ class Run:
         """Replace one of the run's JSON files."""
         write_atomically(self.file(name), json.dumps(value, indent=1).encode())
 
+    def stamp(self, *names: str) -> tuple[tuple[int, int], ...]:
+        """Differs when one of these files has been written to, made or removed."""
+        return tuple(_stamp(self.file(name)) for name in names)
+
     @property
     def locked(self) -> bool:
         """Whether a process is working on the run now."""
-        with self._lock_file() as handle:
-            return not _taken(handle)
+        try:
+            handle = os.open(self.file(".lock"), os.O_RDONLY)  # a run that is only read may be someone else's
+        except OSError:
+            return False  # nobody has ever worked on it, or it is being removed
+        try:
+            return not _taken(handle, fcntl.LOCK_SH)  # several may look at the same moment
+        finally:
+            os.close(handle)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Have the run for oneself; the system lets go of the lock when the process ends, however it ends."""
-        with self._lock_file() as handle:
+        handle = os.open(self.file(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
             # Whoever only looks whether the run is locked holds the lock for a moment, too.
             for _ in range(10):
-                if _taken(handle):
+                if _taken(handle, fcntl.LOCK_EX):
                     break
                 time.sleep(0.02)
             else:
                 raise BusyError(f"{self.path}: another process is working on this run")
             yield
-
-    @contextmanager
-    def _lock_file(self) -> Iterator[int]:
-        handle = os.open(self.file(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            yield handle
         finally:
             os.close(handle)
 
 
-def _taken(handle: int) -> bool:
+def _taken(handle: int, how: int) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
 
 
 def create(experiment: Experiment, folder: Path) -> Run:
@@ -226,7 +239,9 @@ def create(experiment: Experiment, folder: Path) -> Run:
 
 def runs_in(folder: Path) -> list[Run]:
     """All runs in a folder and below, by name."""
-    return [Run(path.parent) for path in sorted(folder.rglob("experiment.yaml"))]
+    # Unlike `rglob`, this doesn't mind directories that are removed meanwhile.
+    found = (Path(place) for place, _, files in os.walk(folder) if "experiment.yaml" in files)
+    return [Run(path) for path in sorted(found)]
 
 
 def find(experiment: Experiment, folder: Path) -> Run | None:

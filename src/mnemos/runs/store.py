@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -63,6 +64,23 @@ def read_metrics(path: Path) -> pd.DataFrame:
     # Something is odd: line by line, to say which line.
     kinds = {**dict.fromkeys(_WHOLE, "Int64"), "name": "str", "value": "float64"}
     return pd.DataFrame(list(_rows(path)), columns=COLUMNS).astype(kinds)
+
+
+def read_seconds(path: Path) -> dict[int, float]:
+    """What each round took; of one that was done again after a crash, the last time.
+
+    A line that can't be read, such as one that a full disk has cut off, is left out: it costs a time, not
+    the run.
+    """
+    if not path.exists():
+        return {}
+    *lines, _unfinished = path.read_bytes().split(b"\n")
+    found: dict[int, float] = {}
+    for line in lines:
+        with suppress(ValueError, TypeError, KeyError):
+            row = json.loads(line)
+            found[int(row["round"])] = float(row["seconds"])
+    return found
 
 
 def overall(metrics: pd.DataFrame, name: str | None = None) -> pd.DataFrame:

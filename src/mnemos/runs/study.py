@@ -23,7 +23,7 @@ from mnemos import rng
 from mnemos.errors import ConfigError
 from mnemos.experiment import FORMS, Experiment, load_experiment
 from mnemos.files import write_atomically
-from mnemos.overrides import merge, read_yaml
+from mnemos.overrides import flatten, merge, read_yaml
 from mnemos.registry import Options
 from mnemos.runs.run import Run
 
@@ -197,7 +197,10 @@ def record(name: str, folder: Path, runs: Mapping[str, Sequence[Run]]) -> Path:
     """Write down which runs of a folder are which variant's, for reports."""
     path = folder / f"{name}.study.json"
     variants = {variant: [run.path.name for run in found] for variant, found in runs.items()}
-    write_atomically(path, json.dumps({"name": name, "variants": variants}, indent=1).encode())
+    try:
+        write_atomically(path, json.dumps({"name": name, "variants": variants}, indent=1).encode())
+    except OSError as error:
+        raise ConfigError(f"{path}: it can't be written ({error.strerror})") from None
     return path
 
 
@@ -255,7 +258,12 @@ def _short_fields(fields: Iterable[str]) -> dict[str, str]:
 def _short(value: Any) -> str:
     """A value in as few signs as a reader needs: `scaffold(server.lr=0.5)` for a whole part."""
     if isinstance(value, dict):
-        options = [f"{name}={_short(option)}" for name, option in _flat(value) if name != "name"]
+        # A name alone stands for its part.
+        options = [
+            f"{name.removesuffix('.name')}={_short(option)}"
+            for name, option in flatten(value)
+            if name != "name"
+        ]
         return str(value.get("name", "")) + (f"({', '.join(options)})" if options else "")
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_short, value))}]"
@@ -264,12 +272,3 @@ def _short(value: Any) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return f"{value:.6g}"
     return str(value)
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """The options of a part and of the parts in it, by dotted names; a name alone stands for its part."""
-    for name, inner in value.items():
-        if isinstance(inner, dict):
-            yield from _flat(inner, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}".removesuffix(".name"), inner

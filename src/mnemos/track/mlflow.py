@@ -30,7 +30,9 @@ from mnemos.track.sink import (
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # its own default holds a round up for minutes
+    # Their own defaults hold a round up for minutes, and for a quarter of an hour if a server never answers.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
 """MLflow reads these from the environment only; what the user has set there stays."""
 

@@ -8,6 +8,7 @@ there. What it has already isn't sent again, as a repeated round gives the same 
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -114,9 +115,10 @@ class _Guarded:
             yield
         except Exception as error:  # whatever a service does, the run must not suffer
             self._channel = None
-            reason = (str(error).splitlines() or [""])[0][:300]
+            reason = (str(error).splitlines() or [""])[0]
+            reason = re.sub(r"(?<=://)[^/\s@]*@", "", reason)  # an address may have a password in it
             self._warn(
-                f"tracking by {type(self._sink).name} is off ({type(error).__name__}: {reason}); "
+                f"tracking by {type(self._sink).name} is off ({type(error).__name__}: {reason[:300]}); "
                 "the run goes on, and resuming it with this sink sends what is missing"
             )
 

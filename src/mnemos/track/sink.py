@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import json
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
+from mnemos.overrides import flatten
 from mnemos.registry import Part, Registry
 from mnemos.runs.run import Run, Status
 
@@ -65,15 +66,10 @@ def require(module: str, package: str) -> Any:
 
 def parameters(experiment: Experiment) -> dict[str, Parameter]:
     """An experiment as a flat mapping from dotted names; lists and nulls are spelt out as JSON."""
-    return dict(_flat(experiment.model_dump(mode="json"), ""))
-
-
-def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Parameter]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value if isinstance(value, Parameter) else json.dumps(value)
+    return {
+        name: value if isinstance(value, Parameter) else json.dumps(value)
+        for name, value in flatten(experiment.model_dump(mode="json"))
+    }
 
 
 def known_id(run: Run, sink: str) -> str | None:

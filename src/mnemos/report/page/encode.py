@@ -199,7 +199,9 @@ def _cell(cell: Cell) -> Any:
     """As short as it can be: the text alone where that is also the value."""
     if cell.value == cell.text and not cell.best:
         return cell.text
-    found: dict[str, Any] = {"t": cell.text, "v": cell.value}
+    # One number that is none, which JSON has no word for, must not cost the whole page.
+    known = not isinstance(cell.value, float) or math.isfinite(cell.value)
+    found: dict[str, Any] = {"t": cell.text, "v": cell.value if known else None}
     if cell.best:
         found["best"] = True
     if cell.spread is not None:

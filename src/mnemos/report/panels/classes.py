@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from mnemos.data.partition import Floats
+from mnemos.report.average import mean_of_known
 from mnemos.report.blocks import Block, Cell, Column, Frame, HeatMaps, Item, Map, Row, Table, dash, spread
 from mnemos.report.groups import Group
 from mnemos.report.panel import Panel, panels
@@ -92,7 +93,7 @@ def _frames(groups: Sequence[Group], known: dict[int, list[ByRound]]) -> Iterato
         for place, group in enumerate(groups):
             seen = [_line(run[number], classes) for run in known[group.id] if number in run]
             if seen:
-                values[place] = np.mean(seen, axis=0)
+                values[place] = mean_of_known(np.array(seen), 0)
         labels, owners = tuple(group.label for group in groups), tuple(group.id for group in groups)
         yield Frame(str(number), labels, tuple(classes), values, owners=owners)
 

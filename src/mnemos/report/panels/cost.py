@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from mnemos.report.blocks import Bars, BarView, Block, Cell, Column, Row, Stack, Table, dash, mean_of
+from mnemos.report.average import mean_of
+from mnemos.report.blocks import Bars, BarView, Block, Cell, Column, Row, Stack, Table, dash
 from mnemos.report.groups import Group
 from mnemos.report.panel import Panel, panels
 from mnemos.report.reading import Reading
@@ -89,12 +90,16 @@ def duration(seconds: float) -> str:
 
 def _row(group: Group, seconds: float | None, up: float | None, down: float | None) -> Row:
     each = _mean([float(np.median(one.seconds)) if len(one.seconds) else None for one in group.readings])
+    sent = [
+        _mean([float(rows.value.mean()) for one in group.readings if len(rows := one.of(name))])
+        for name in ("bytes_up", "bytes_down")
+    ]
     rounds = mean_of([one.rounds for one in group.readings])
     cells = (
         Cell(group.label, group.label),
         _cell(each, duration),
         _cell(seconds, duration),
-        *(_cell(None if total is None or not rounds else total / rounds, size) for total in (up, down)),
+        *(_cell(count, size) for count in sent),
         _cell(up, size),
         _cell(down, size),
         Cell(f"{rounds:g}", rounds),

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mnemos.report.average import mean_of, std_of
 from mnemos.report.blocks import (
     Block,
     Cell,
@@ -19,10 +20,8 @@ from mnemos.report.blocks import (
     Table,
     View,
     dash,
-    mean_of,
     rate,
     spread,
-    std_of,
 )
 from mnemos.report.groups import Group, labels
 from mnemos.report.panel import Panel, panels
@@ -93,7 +92,7 @@ class Robustness(Panel):
             f"the rates whose mean accuracy is at most {', '.join(rate(p) for p in self.points[:-1])} and "
             f"{rate(self.points[-1])} percentage points (absolute, not relative) below it, as in table 2 of "
             "the truncated-cross-entropy paper (2022).",
-            note="The paper writes “within 2 %”; the entries of its table fit its accuracies if that means "
+            note="The paper writes “within 2 %”; most entries of its table fit its accuracies if that means "
             "points of accuracy (0.440 counts as within 5 % of 0.486), not a share of the best. Rates with "
             "which a run did not converge are listed apart and don't count as close.",
             columns=(

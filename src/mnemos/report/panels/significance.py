@@ -11,7 +11,8 @@ import numpy as np
 from pydantic import Field
 from scipy import stats
 
-from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash, mean_of, minus, whole
+from mnemos.report.average import mean_of
+from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash, minus, whole
 from mnemos.report.groups import Group
 from mnemos.report.panel import Panel, panels
 
@@ -66,7 +67,8 @@ class Significance(Panel):
             columns=(
                 Column("group"),
                 Column("difference", "number"),
-                Column("95 % interval", "number"),
+                Column("95 % from", "number", "lower end of the 95 % interval"),
+                Column("to", "number", "upper end of the 95 % interval"),
                 Column("p", "number"),
                 Column("p (Holm)", "number"),
                 Column("seeds", "number", "common seeds"),
@@ -119,12 +121,9 @@ def _rows(reference: Group, groups: Sequence[Group], choice: int) -> Iterator[Ro
         yield Row(
             (
                 Cell(group.label, group.label),
-                dash()
-                if result.difference is None
-                else Cell(minus(f"{result.difference:+.2f}"), result.difference),
-                dash()
-                if result.low is None or result.high is None
-                else Cell(minus(f"{result.low:+.2f} to {result.high:+.2f}"), result.low),
+                _points(result.difference),
+                _points(result.low),
+                _points(result.high),
                 _p(result.p),
                 _p(adjusted.get(place)),
                 whole(result.seeds),
@@ -133,6 +132,10 @@ def _rows(reference: Group, groups: Sequence[Group], choice: int) -> Iterator[Ro
             (group.id,),
             choice,
         )
+
+
+def _points(value: float | None) -> Cell:
+    return dash() if value is None else Cell(minus(f"{value:+z.2f}"), value)
 
 
 def _p(value: float | None) -> Cell:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash, mean_of, spread, whole
+from mnemos.report.average import mean_of
+from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash, spread, whole
 from mnemos.report.groups import Group
 from mnemos.report.panel import Panel, panels
 from mnemos.report.reading import Reading
@@ -50,7 +51,8 @@ class Summary(Panel):
             f"{_what(groups)}, mean ± standard deviation over seeds. The best mean"
             + (" of each data set" if several else "")
             + " is marked.",
-            note="NC: not converged. Such runs are counted, and left out of the mean.",
+            note="NC: not converged. Such runs are counted and left out of the mean; a group that has some isn't marked "
+            "as the best while another has none.",
             columns=tuple(labels[place] for place in kept),
             rows=tuple(
                 Row(tuple(row[place] for place in kept), (group.id,))
@@ -81,13 +83,17 @@ class Summary(Panel):
 
 
 def best_groups(groups: Sequence[Group]) -> set[int]:
-    """The groups with the best mean final accuracy of their data set."""
-    means = {group.id: mean_of([*group.accuracies.values()]) for group in groups if group.accuracies}
+    """The groups with the best mean final accuracy of their data set, among those that always converged.
+
+    A mean of the seeds that happened to converge isn't what a reader would get; it is marked only where there
+    is nothing else.
+    """
     best: set[int] = set()
     for data in {group.data for group in groups}:
-        mine = [group.id for group in groups if group.data == data and group.id in means]
-        most = max((means[one] for one in mine), default=None)
-        best |= {one for one in mine if means[one] == most}
+        mine = [group for group in groups if group.data == data and group.accuracies]
+        rivals = [group for group in mine if not group.diverged] or mine
+        means = {group.id: mean_of([*group.accuracies.values()]) for group in rivals}
+        best |= {one for one, mean in means.items() if mean == max(means.values())}
     return best
 
 
@@ -102,14 +108,17 @@ def newest(one: Reading) -> float | None:
 
 def _what(groups: Sequence[Group]) -> str:
     """Which accuracy the final one is."""
-    tested = [one for group in groups for one in group.readings if len(one.of("test_accuracy"))]
+    readings = [one for group in groups for one in group.readings]
+    known = [one for one in readings if one.accuracy is not None] or readings
+    tested = [one for one in known if len(one.of("test_accuracy"))]
     last = sorted({one.experiment.evaluate.test_last for one in tested})
     if not tested:
         return "validation accuracy"
+    others = "" if len(tested) == len(known) else " (validation accuracy of runs that weren't tested)"
     if last == [1]:
-        return "test accuracy after the last round"
+        return f"test accuracy after the last round{others}"
     number = str(last[0]) if len(last) == 1 else f"{last[0]} to {last[-1]}"
-    return f"test accuracy, mean of the last {number} rounds"
+    return f"test accuracy, mean of the last {number} rounds{others}"
 
 
 def _states(group: Group) -> Cell:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mnemos.report.average import mean_of, std_of
 from mnemos.reproduce.cell import Outcome
 from mnemos.reproduce.table import Sheet, spread
 from mnemos.runs.store import overall
@@ -17,8 +17,9 @@ def forgetting_sheet(outcomes: Iterable[Outcome], rounds: Sequence[int]) -> Shee
     header = ("row", "column", *heads, "seeds")
     lines, numbers = [], []
     for one in outcomes:
-        seeds = [_means(run.metrics) for run in one.runs]
         wanted = [*(("forgetting", number) for number in rounds), ("own_accuracy", rounds[-1])]
+        # A run that did not converge may have ended before any of the rounds.
+        seeds = [means for run in one.runs if (means := _means(run.metrics)).keys() & {*wanted}]
         values = [_spread([seed[key] for seed in seeds if key in seed]) for key in wanted]
         labels = (one.cell.row_name, one.cell.column)
         lines.append((*labels, *(spread(*value) for value in values), str(len(seeds)) if seeds else "–"))
@@ -39,6 +40,6 @@ def _means(metrics: Any) -> dict[tuple[str, int], float]:
 
 def _spread(values: Sequence[float]) -> tuple[float | None, float | None]:
     return (
-        statistics.fmean(values) if values else None,
-        statistics.stdev(values) if len(values) > 1 else None,
+        mean_of(values) if values else None,
+        std_of(values),
     )

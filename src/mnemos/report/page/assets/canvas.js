@@ -97,7 +97,7 @@ class Figure {
 function redrawAll(everything = false) {
   colour.known = {};
   for (const figure of figures) {
-    if (everything) figure.draw();
+    if (everything && figure.node.clientWidth) figure.draw(); // one that is hidden may have nothing to draw yet
     else figure.stale();
   }
 }

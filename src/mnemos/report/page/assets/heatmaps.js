@@ -48,7 +48,7 @@ class MapFigure extends Figure {
     const numbered = at.w >= 27 && at.h >= 15;
     context.textBaseline = "middle";
     for (const [i, k, value] of this.everything()) {
-      const [x, y] = this.corner_(i, k);
+      const [x, y] = this.topLeft(i, k);
       context.fillStyle = this.shade(value);
       context.fillRect(x, y, at.w - gap, at.h - gap);
       if (numbered && Number.isFinite(value)) {
@@ -63,7 +63,7 @@ class MapFigure extends Figure {
     context.strokeStyle = colour("--text");
     context.lineWidth = gap ? 1.4 : 0.7;
     for (let i = 0; i < this.rows.length; i++) for (let k = 0; k < this.columns.length; k++) {
-      if (this.own(i, k)) { const [x, y] = this.corner_(i, k); context.strokeRect(x + 0.5, y + 0.5, at.w - gap - 1, at.h - gap - 1); }
+      if (this.own(i, k)) { const [x, y] = this.topLeft(i, k); context.strokeRect(x + 0.5, y + 0.5, at.w - gap - 1, at.h - gap - 1); }
     }
     context.lineWidth = 1;
     this.names(context, at);
@@ -82,7 +82,7 @@ class MapFigure extends Figure {
     }
   }
 
-  corner_(i, k) {
+  topLeft(i, k) {
     const { left, top, w, h } = this.at;
     return [left + (k + (k === this.columns.length ? APART : 0)) * w, top + (i + (i === this.rows.length ? APART : 0)) * h];
   }
@@ -91,12 +91,12 @@ class MapFigure extends Figure {
     context.fillStyle = colour("--dim");
     context.textAlign = "right";
     const every = Math.ceil(11 / at.h);
-    this.rows.forEach((name, i) => i % every || context.fillText(cut(context, String(name), at.left - 26 + (this.byGroup ? 18 : 0)), at.left - 6, this.corner_(i, 0)[1] + at.h / 2));
-    if (this.beneath) context.fillText(this.map.shows === "lost" ? "Fₖ" : "before", at.left - 6, this.corner_(this.rows.length, 0)[1] + at.h / 2);
+    this.rows.forEach((name, i) => i % every || context.fillText(cut(context, String(name), at.left - 26 + (this.byGroup ? 18 : 0)), at.left - 6, this.topLeft(i, 0)[1] + at.h / 2));
+    if (this.beneath) context.fillText(this.map.shows === "lost" ? "Fₖ" : "before", at.left - 6, this.topLeft(this.rows.length, 0)[1] + at.h / 2);
     context.textAlign = "center";
     const step = Math.ceil((Math.max(...this.columns.map((name) => String(name).length)) * 7 + 6) / at.w);
-    this.columns.forEach((name, k) => k % step || context.fillText(String(name), this.corner_(0, k)[0] + at.w / 2, at.bottom + 10));
-    if (this.beside) context.fillText("mean", this.corner_(0, this.columns.length)[0] + at.w / 2, at.bottom + 10);
+    this.columns.forEach((name, k) => k % step || context.fillText(String(name), this.topLeft(0, k)[0] + at.w / 2, at.bottom + 10));
+    if (this.beside) context.fillText("mean", this.topLeft(0, this.columns.length)[0] + at.w / 2, at.bottom + 10);
     context.fillText(this.map.columns, at.left + (this.columns.length * at.w) / 2, at.bottom + 28);
     if (!this.byGroup) {
       context.save(); context.translate(10, at.top + (this.rows.length * at.h) / 2); context.rotate(-Math.PI / 2);
@@ -136,7 +136,7 @@ class MapFigure extends Figure {
   }
 
   show(i, k) {
-    const [x, y] = this.corner_(i, k), { w, h } = this.at;
+    const [x, y] = this.topLeft(i, k), { w, h } = this.at;
     this.pointed = { i, k };
     const context = this.layer(this.over);
     context.strokeStyle = colour("--accent");
