@@ -1,11 +1,14 @@
 """What all tests share: one thread a process, no downloads, caches of their own."""
 
 import os
+import signal
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+# A shell that starts the tests in the background has them ignore Ctrl-C; the commands they start must not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

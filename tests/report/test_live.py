@@ -152,8 +152,10 @@ def test_the_page_follows_real_runs(browser, tiny, tmp_path):
         expect(rows.first).to_contain_text("wsm", timeout=30_000)
         assert all(url.startswith(address) for url in requests)
         assert errors == []
-    finally:
-        context.close()
         watching.send_signal(signal.SIGINT)
         assert watching.wait(20) == 0
+    finally:
+        context.close()
+        watching.kill()
+        watching.wait()
         watching.stdout.close()

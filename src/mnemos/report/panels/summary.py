@@ -51,8 +51,8 @@ class Summary(Panel):
             f"{_what(groups)}, mean ± standard deviation over seeds. The best mean"
             + (" of each data set" if several else "")
             + " is marked.",
-            note="NC: not converged. Such runs are counted and left out of the mean; a group that has some isn't "
-            "marked as the best while another has none.",
+            note="NC: not converged. Such runs are counted and left out of the mean; a group that has some "
+            "isn't marked as the best while another has none.",
             columns=tuple(labels[place] for place in kept),
             rows=tuple(
                 Row(tuple(row[place] for place in kept), (group.id,))
