@@ -12,7 +12,7 @@ from rich.console import Console
 
 from interrupt import Stop
 from mnemos.cli import overview as module
-from mnemos.cli import sweep
+from mnemos.cli import plan, sweep
 from mnemos.cli.overview import Lines, Screen, overview
 from mnemos.experiment import Experiment
 from mnemos.runs.execute import start
@@ -102,7 +102,7 @@ class Known:
 
 @pytest.fixture
 def known(monkeypatch):
-    monkeypatch.setattr(sweep, "Estimates", Known)
+    monkeypatch.setattr(plan, "Estimates", Known)
 
 
 def test_a_dry_run_says_what_would_run_and_runs_nothing(command, known):

@@ -18,7 +18,7 @@ def carry_out(script: str, page: Path, folder: Path) -> subprocess.CompletedProc
     return subprocess.run(
         [sys.executable, HERE / script, page],
         cwd=folder,
-        env=os.environ | {"NO_COLOR": "1"},
+        env=os.environ | {"NO_COLOR": "1", "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         timeout=240,

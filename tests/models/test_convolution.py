@@ -52,7 +52,9 @@ def test_several_chunks_add_up(monkeypatch):
     x = torch.randn(5, 16, 6, 6).contiguous(memory_format=torch.channels_last)
     plain = torch.autograd.grad(layer(x).square().sum(), layer.weight)[0]
     fast_convolutions(layer)
-    torch.testing.assert_close(torch.autograd.grad(layer(x).square().sum(), layer.weight)[0], plain)
+    chunked = torch.autograd.grad(layer(x).square().sum(), layer.weight)[0]
+    # A sum in another order, of terms that are larger than it: the last bits of the terms show.
+    torch.testing.assert_close(chunked, plain, rtol=1e-4, atol=1e-4)
 
 
 def test_what_does_not_gain_stays_as_it_is():
