@@ -9,6 +9,7 @@ import pytest
 
 import mnemos
 from mnemos.cli.watch import Watched
+from mnemos.overrides import dump_yaml
 
 WATCH = [sys.executable, "-c", "from mnemos.cli import main; main()", "watch"]
 
@@ -58,6 +59,17 @@ def test_a_resume_for_longer_shows(finished):
     assert [line.progress.rounds for line in watched.lines()] == [4]
     mnemos.resume(finished.path, 5)
     assert [line.progress.rounds for line in watched.lines()] == [5]
+
+
+def test_runs_are_called_what_their_study_calls_them(tiny, tmp_path, command):
+    study = tmp_path / "rates.yaml"
+    study.write_text(dump_yaml({"base": tiny, "grid": {"local.lr": [0.01, 0.1]}, "seeds": [3]}))
+    command(f"compare {study} --out {tmp_path}/runs --quiet")
+    shown = command(f"watch --once {tmp_path}/runs").out
+    assert "lr=0.01, seed 3" in shown
+    assert "0 running, 2 of 2 ended" in shown
+    labels = [fact["label"] for fact in command(f"watch --json {tmp_path}/runs").json["runs"]]
+    assert sorted(labels) == ["lr=0.01, seed 3", "lr=0.1, seed 3"]
 
 
 def test_a_folder_without_runs_is_watched(tmp_path, command):

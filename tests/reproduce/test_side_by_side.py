@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_only_without_a_match(rates: Reproduction) -> None:
 
 
 def test_cases_go_column_by_column(rates: Reproduction) -> None:
-    cases = rates.cases(["lr 0.1"])
+    cases = replace(rates, only=("lr 0.1",)).cases()
     assert [str(case) for case in cases[::3]] == [
         "lr 0.1, FedAvg, few, seed 0",
         "lr 0.1, FedAvg + WSM, few, seed 0",
@@ -133,13 +134,13 @@ def test_runs_are_recorded_for_reports(tmp_path: Path) -> None:
     mine.show()
     study = json.loads((tmp_path / "mine-scale-0.5.study.json").read_text())
     assert study["variants"] == {"FedAvg, few": [run.path.name]}
-    assert "At scale 0.5: " in (tmp_path / "mine-scale-0.5" / "README.md").read_text()
+    assert "At scale 0.5 (" in (tmp_path / "mine-scale-0.5" / "README.md").read_text()
 
 
-def test_the_command_repeats_scale_and_seeds(tmp_path: Path) -> None:
+def test_the_command_repeats_scale_cells_and_seeds(tmp_path: Path) -> None:
     assert Reproduction("mine", recipe(), tmp_path, 0.5).command == "mnemos reproduce mine --scale 0.5"
-    chosen = Reproduction("mine", recipe(), tmp_path, seeds=(3, 5))
-    assert chosen.command == "mnemos reproduce mine --seeds 3,5"
+    chosen = Reproduction("mine", recipe(), tmp_path, seeds=(3, 5), only=("few", "FedAvg + WSM/many"))
+    assert chosen.command == "mnemos reproduce mine --only few --only 'FedAvg + WSM/many' --seeds 3,5"
 
 
 def test_metrics_and_their_difference_as_values(tmp_path: Path) -> None:

@@ -31,11 +31,13 @@ def test_a_run_is_followed_round_by_round(tiny, tmp_path):
         overall["test_accuracy", 3],
         overall["test_accuracy", 4],  # not validation's of the same round
     ]
+    assert [seen.measured for seen in observer.seen] == ["", "validation", "test", "test"]
     assert all(seen.status.status == "running" and seen.rounds == 4 for seen in observer.seen)
     third = observer.seen[2]
     assert third.left == third.seconds  # one round is left
     last = progress(run, run.experiment)
-    assert (last.status.status, last.accuracy, last.left) == ("finished", run.accuracy, None)
+    assert (last.status.status, last.left) == ("finished", None)
+    assert (last.accuracy, last.measured) == (run.accuracy, "final")
 
 
 def test_the_newest_accuracy_is_found_behind_a_megabyte_of_clients(tiny, tmp_path):

@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 data missing or damaged, "
-    "4 diverged, 130 interrupted with the run saved.",
+    "4 not converged, 130 interrupted with the run saved.",
 )
 app.command("run", context_settings={"ignore_unknown_options": False})(run.run)
 app.command("resume")(resume.resume)

@@ -47,8 +47,12 @@ def plural(count: int, word: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`8 s`, `12 min`, `3 h 20 min` or `2 d 5 h`: as precise as a person wants it."""
+    """`8 s`, `12 min`, `3 h 20 min`, `2 d 5 h`, `40 d` or `1.5 years`: as precise as a person wants it."""
     minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if hours >= 24 * 365:
+        return f"{hours / 24 / 365:.2g} years"
+    if hours >= 24 * 10:
+        return f"{round(hours / 24)} d"
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     if minutes < 60:

@@ -45,6 +45,9 @@ def print_plan(cases: Sequence[Case], out: Path, jobs: int | None, as_json: bool
         time = "–" if not row["seconds"] else duration(row["seconds"])
         table.add_row(Text(row["variant"]), str(row["seed"]), row["state"], time)
     console.print(table)
+    if not left:
+        typer.echo(f"nothing to do: all {len(cases)} runs have ended")
+        return
     at_once = f", {jobs} at once" if jobs > 1 else ""
     took = "of unknown length" if seconds is None else f"about {duration(seconds)}"
     typer.echo(f"{len(left)} of {len(cases)} runs to do{at_once}: {took}")

@@ -62,8 +62,8 @@ def reproduce(
     if figures is not None and figures.exists() and not figures.is_dir():
         raise ConfigError(f"found '{figures}', which is not a folder", "figures")
     known, recipe = find_recipe(name)
-    reproduction = Reproduction(known, recipe, out, scale, parse_seeds(seeds) or ())
-    cases = reproduction.cases(only or [])
+    reproduction = Reproduction(known, recipe, out, scale, parse_seeds(seeds) or (), tuple(only or ()))
+    cases = reproduction.cases()
     if dry_run:
         if not as_json:
             _heading(reproduction)
@@ -129,7 +129,7 @@ def _heading(reproduction: Reproduction) -> None:
     console.print(Text(recipe.title, style="bold"))
     typer.echo(f"{recipe.paper.citation}, {recipe.item}")
     if reproduction.scale != 1:
-        typer.echo(f"scale {reproduction.scale:g}: {'; '.join(reproduction.settings)}")
+        typer.echo(reproduction.at_scale)
 
 
 def _print(reproduction: Reproduction, shown: Shown) -> None:

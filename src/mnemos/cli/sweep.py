@@ -59,4 +59,4 @@ def _report(results: Results, out: Path) -> None:
         hint = f"; 'mnemos resume {result.run.path}' shows where" if result.run else ""
         typer.echo(f"failed: {result.case}: {result.message}{hint}", err=True)
     typer.echo(f"files: {out}")
-    typer.echo(f"next:  mnemos runs {out}   (all runs here)")
+    typer.echo(f"next:  mnemos report {out}   (curves, tables and settings on one page)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from mnemos.report.page import collect, render
 from mnemos.report.reading import Reader
 from mnemos.runs.progress import Progress, progress
 from mnemos.runs.run import Run, runs_in
+from mnemos.runs.study import variants_of
 
 _MOST = 30
 """Runs in the terminal's table; those that are going on come first."""
@@ -36,18 +38,31 @@ class _Line:
     """A run in the terminal."""
 
     name: str
+    label: str
+    """What is run, in the words of its study, and the seed."""
     status: str
     progress: Progress | None
+
+    @property
+    def accuracy(self) -> str:
+        """With the name of what was measured: a validation accuracy must not pass for the result."""
+        seen = self.progress
+        if seen is None or self.status == "diverged":
+            return "NC" if seen else ""
+        measured = f" ({seen.measured})" if seen.measured in ("validation", "test") else ""
+        return percent(seen.accuracy) + measured
 
     def facts(self) -> dict[str, Any]:
         """What a script wants to know."""
         seen = self.progress
         return {
             "run": self.name,
+            "label": self.label,
             "status": self.status,
             "round": seen.round if seen else 0,
             "rounds": seen.rounds if seen else 0,
             "accuracy": seen.accuracy if seen else None,
+            "measured": seen.measured if seen else "",
             "seconds_a_round": seen.seconds if seen else None,
             "seconds_left": seen.left if seen else None,
         }
@@ -81,10 +96,13 @@ class Watched:
         if known and known[0] == written:
             return known[1]
         try:
-            seen = progress(run, self._experiment(run))
+            experiment = self._experiment(run)
+            seen = progress(run, experiment)
         except (MnemosError, OSError):  # one run that is damaged, or being removed, must not hide the others
-            return _Line(str(run.path), "damaged", None)
-        line = _Line(str(run.path), seen.status.status, seen)
+            return _Line(str(run.path), "", "damaged", None)
+        names = variants_of(run)
+        parts = [" / ".join(names), f"seed {experiment.seed}"] if names else []
+        line = _Line(str(run.path), ", ".join(parts), seen.status.status, seen)
         if line.status in ("finished", "diverged"):
             self._ended[run.path] = (written, line)
         return line
@@ -166,27 +184,32 @@ def _sentence(line: _Line) -> str:
         return f"{line.name}: {line.status}"
     seen = line.progress
     left = f", {duration(seen.left)} left" if seen.left is not None else ""
-    where = f"round {seen.round}/{seen.rounds}, accuracy {percent(seen.accuracy)}"
-    return f"{line.name}: {line.status}, {where}{left}"
+    where = f"round {seen.round}/{seen.rounds}, accuracy {line.accuracy}"
+    name = f"{line.name} ({line.label})" if line.label else line.name
+    return f"{name}: {line.status}, {where}{left}"
 
 
 def _table(lines: Sequence[_Line]) -> Table | Text:
     if not lines:
         return Text("no runs yet")
-    table = Table("run", "status", "round", "accuracy", "s a round", "time left", box=None)
+    named = any(line.label for line in lines)
+    heads = ["run", *(["variant"] if named else []), "status", "round", "accuracy", "s a round", "time left"]
+    table = Table(*heads, box=None)
     for line in lines[:_MOST]:
-        seen = line.progress
-        if seen is None:
-            table.add_row(Text(line.name), line.status, "", "", "", "")
-            continue
-        table.add_row(
-            Text(line.name),
-            line.status,
-            f"{seen.round}/{seen.rounds}",
-            "NC" if line.status == "diverged" else percent(seen.accuracy),
-            f"{seen.seconds:.2g}" if seen.seconds is not None else "–",
-            duration(seen.left) if seen.left is not None else "",
-        )
-    if len(lines) > _MOST:
-        table.add_row(Text(f"… and {len(lines) - _MOST} more"), "", "", "", "", "")
+        table.add_row(Text(line.name), *([Text(line.label)] if named else []), line.status, *_figures(line))
+    counts = Counter(line.status for line in lines)
+    ended = counts["finished"] + counts["diverged"]
+    more = f", {len(lines) - _MOST} of them not shown" if len(lines) > _MOST else ""
+    table.caption = f"{counts['running']} running, {ended} of {len(lines)} ended{more}"
+    table.caption_justify = "left"
     return table
+
+
+def _figures(line: _Line) -> tuple[str, ...]:
+    """How far a run has come, in the table's columns."""
+    seen = line.progress
+    if seen is None:
+        return ()
+    seconds = f"{seen.seconds:.2g}" if seen.seconds is not None else "–"
+    left = duration(seen.left) if seen.left is not None else ""
+    return f"{seen.round}/{seen.rounds}", line.accuracy, seconds, left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from mnemos.experiment import Experiment
 from mnemos.overrides import flatten
 from mnemos.report.reading import Note, Reading
+from mnemos.runs.study import recorded
 
 _NOT_THE_METHOD = {"seed", "engine", "evaluate", "measures"}
 """Fields that runs of one group may differ in."""
@@ -77,7 +78,7 @@ def group(
         runs = found.setdefault(json.dumps(settings_of(one.experiment), sort_keys=True), {})
         if one.seed in runs:
             one, less = sorted((runs[one.seed], one), key=better, reverse=True)
-            note(f"left out: {less.run.path}, which {one.run.path} repeats")
+            note(f"left out: {less.run.path}: the same experiment as {one.run.path}")
         runs[one.seed] = one
     listed = [tuple(runs[seed] for seed in sorted(runs)) for runs in found.values()]
     settings = [settings_of(runs[0].experiment) for runs in listed]
@@ -177,7 +178,7 @@ def _study_names(groups: Sequence[Sequence[Reading]]) -> list[tuple[int, str]] |
         return None
     found = []
     for path in sorted(folders.pop().glob("*.study.json")):
-        variants = _variants(path)
+        variants = recorded(path)
         of: dict[str, list[str]] = {}
         for variant, members in variants.items():
             for member in members:
@@ -189,12 +190,3 @@ def _study_names(groups: Sequence[Sequence[Reading]]) -> list[tuple[int, str]] |
             found.append(list(zip(places, map(" / ".join, names), strict=True)))
     unique = len(found) == 1 and len({name for _, name in found[0]}) == len(groups)
     return found[0] if unique else None
-
-
-def _variants(path: Path) -> Mapping[str, Sequence[str]]:
-    """A study's runs by variant; nothing of a file that is something else."""
-    try:
-        variants = json.loads(path.read_text())["variants"]
-        return {str(name): [str(run) for run in runs] for name, runs in variants.items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return {}

@@ -33,6 +33,9 @@ def find_recipe(name: str) -> tuple[str, Recipe]:
         return path.stem, Recipe.read(path)
     names = recipe_names()
     if name not in names:
+        mine = [one for one in names if one.startswith(f"{name}/")]
+        if mine:
+            raise ConfigError(f"'{name}' has several recipes: {', '.join(mine)}")
         hint = did_you_mean(name, names)
         raise ConfigError(f"there is no recipe '{name}'; {hint}'mnemos reproduce --list' shows all")
     return name, Recipe.read(recipes_folder() / f"{name}.yaml")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from mnemos.reproduce.recipe import Recipe
 from mnemos.reproduce.scale import differences
 from mnemos.reproduce.show import Results, Shown
 from mnemos.runs.study import Case, record
+from mnemos.version import __version__
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Reproduction:
     scale: float = 1.0
     seeds: tuple[int, ...] = ()
     """Instead of the recipe's."""
+    only: tuple[str, ...] = ()
+    """The cells to run: rows, columns, or row/column; if there are none, all."""
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -39,11 +43,18 @@ class Reproduction:
         return differences((a.experiment, b.experiment) for a, b in zip(full, self.cells, strict=True))
 
     @property
+    def at_scale(self) -> str:
+        """What the scale means for the numbers beside the paper's."""
+        changed = "; ".join(self.settings)
+        return f"At scale {self.scale:g} ({changed}): differences are of the scale as well as of the method"
+
+    @property
     def command(self) -> str:
         """What to type to get it."""
         scale = "" if self.scale == 1 else f" --scale {self.scale:g}"
         seeds = f" --seeds {','.join(map(str, self.seeds))}" if self.seeds else ""
-        return f"mnemos reproduce {self.name}{scale}{seeds}"
+        only = "".join(f" --only {shlex.quote(words)}" for words in self.only)
+        return f"mnemos reproduce {self.name}{scale}{only}{seeds}"
 
     @property
     def home(self) -> Path:
@@ -57,9 +68,9 @@ class Reproduction:
             given = ", ".join(map(str, self.seeds))
             raise ConfigError(f"found {given}; each seed can be used once", "seeds")
 
-    def cases(self, only: Sequence[str] = ()) -> list[Case]:
+    def cases(self) -> list[Case]:
         """The runs of the chosen cells, column by column: data sets needn't be read in turn."""
-        chosen = choose(self.cells, only)
+        chosen = choose(self.cells, self.only)
         if not self.recipe.show.trains:
             return []
         columns = list(self.recipe.columns)
@@ -92,9 +103,10 @@ class Reproduction:
 
     def _page(self, shown: Shown) -> str:
         recipe = self.recipe
-        parts = [f"# {recipe.title}", f"{recipe.paper.citation}, {recipe.item}.", f"`{self.command}`"]
+        made = f"`{self.command}`, Mnemos {__version__}, {time.strftime('%Y-%m-%d')}"
+        parts = [f"# {recipe.title}", f"{recipe.paper.citation}, {recipe.item}.", made]
         if self.scale != 1:
-            parts.append(f"At scale {self.scale:g}: {'; '.join(self.settings)}.")
+            parts.append(f"{self.at_scale}.")
         parts.append(shown.sheet.markdown().rstrip())
         parts += [f"![{path.stem}]({path.name})" for path in shown.figures if path.parent == self.home]
         for heading, sentences in recipe.notes.items():

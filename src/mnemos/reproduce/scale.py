@@ -25,6 +25,8 @@ RULES = (
 
 _ALL_CLIENTS = 0.1
 """Down to this scale all clients take part."""
+_HOW = ("partition.name", "partition.population")
+"""Fields that say how there come to be fewer clients, which `partition.clients` says in a word."""
 _FEWEST_CLIENTS, _SMALLEST_COHORT = 4, 2
 _NARROWEST = 1 / 8
 
@@ -104,7 +106,7 @@ def differences(pairs: Iterable[tuple[Experiment, Experiment]]) -> list[str]:
     for before, after in pairs:
         old, new = (dict(flatten(one.model_dump(mode="json"))) for one in (before, after))
         for field in dict.fromkeys([*old, *new]):
-            if old.get(field) != new.get(field):
+            if field not in _HOW and old.get(field) != new.get(field):
                 found[f"{field}: {_short(old.get(field))} → {_short(new.get(field))}"] = None
     return sorted(found)
 

@@ -26,6 +26,8 @@ class Progress:
     rounds: int
     accuracy: float | None
     """The newest evaluation's, on the test set where there was one; at the end the reported accuracy."""
+    measured: str
+    """Which accuracy that is: final, test or validation; nothing, if there is none."""
     seconds: float | None
     """A round's, the median of the newest."""
 
@@ -41,19 +43,20 @@ def progress(run: Run, experiment: Experiment) -> Progress:
     """How far a run has come; `experiment` is its own, which a caller who looks often has read already."""
     status = run.status
     times = list(_last_rows(run.file("timing.jsonl"), b'"seconds"'))
-    accuracy = status.accuracy
+    accuracy, measured = status.accuracy, "final"
     if accuracy is None:
-        accuracy = _newest_accuracy(run.file("metrics.jsonl"))
+        accuracy, measured = _newest_accuracy(run.file("metrics.jsonl"))
     return Progress(
         status,
         times[-1]["round"] if times else status.rounds,
         experiment.rounds,
         accuracy,
+        measured,
         statistics.median(row["seconds"] for row in times[-20:]) if times else None,
     )
 
 
-def _newest_accuracy(path: Path) -> float | None:
+def _newest_accuracy(path: Path) -> tuple[float | None, str]:
     newest: tuple[int, bool, float] | None = None
     for row in _last_rows(path, b'_accuracy"'):
         name, value = row.get("name"), row.get("value")
@@ -61,7 +64,7 @@ def _newest_accuracy(path: Path) -> float | None:
         if of_all and value is not None and name in ("test_accuracy", "validation_accuracy"):
             found = (row["round"], name == "test_accuracy", value)
             newest = max(newest or found, found)
-    return newest[2] if newest else None
+    return (newest[2], "test" if newest[1] else "validation") if newest else (None, "")
 
 
 def _last_rows(path: Path, containing: bytes) -> Iterator[dict[str, Any]]:

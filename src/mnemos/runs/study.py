@@ -204,6 +204,22 @@ def record(name: str, folder: Path, runs: Mapping[str, Sequence[Run]]) -> Path:
     return path
 
 
+def recorded(path: Path) -> Mapping[str, Sequence[str]]:
+    """A recorded study's runs (the names of their directories) by variant; nothing of any other file."""
+    try:
+        variants = json.loads(path.read_text())["variants"]
+        return {str(name): [str(run) for run in runs] for name, runs in variants.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def variants_of(run: Run) -> Sequence[str]:
+    """What a run is called in the studies recorded beside it, each name once."""
+    studies = (recorded(path) for path in sorted(run.path.parent.glob("*.study.json")))
+    names = (name for study in studies for name, runs in study.items() if run.path.name in runs)
+    return tuple(dict.fromkeys(names))
+
+
 def _choices_or_range(field: str, given: Any) -> Any:
     if isinstance(given, list | tuple) and given:
         return given

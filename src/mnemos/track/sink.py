@@ -60,7 +60,7 @@ def require(module: str, package: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"it needs the package {package} ({error}); pip install 'mnemos[track]' installs it"
+            f"it needs the package {package} ({error}); the extra 'track' of Mnemos installs it"
         ) from None
 
 
