@@ -41,7 +41,7 @@ def own(tmp_path: Path) -> Path:
 def test_a_recipe_from_the_first_call_to_the_last(command, own: Path, tmp_path: Path) -> None:
     line = f"reproduce {own} --scale 0.1 --jobs 1 --out {tmp_path}/runs --quiet"
     some = command(f"{line} --only slow")
-    assert "\nscale 0.1: evaluate.every: 10 → 1; rounds: 20 → 2\n" in some.out
+    assert "\nAt scale 0.1 (evaluate.every: 10 → 1; rounds: 20 → 2): differences are of the scale" in some.out
     assert "The paper says:\n- Something." in some.out
     rows = {
         tuple(row.split()[:2]): row.split()[2:]

@@ -42,9 +42,9 @@ def few(cells: list[Cell]) -> list[str]:
 @pytest.mark.parametrize("name", recipe_names())
 def test_it_runs_at_the_smallest_scale(name: str, runs: Path, papers_data: Path) -> None:
     known, recipe = find_recipe(name)
-    reproduction = Reproduction(known, recipe, runs, SMALLEST, (0,))
-    chosen = few(reproduction.cells)
-    results = in_turn(reproduction.cases(chosen), runs, lambda case: Silent())
+    chosen = few(recipe.of(SMALLEST))
+    reproduction = Reproduction(known, recipe, runs, SMALLEST, (0,), tuple(chosen))
+    results = in_turn(reproduction.cases(), runs, lambda case: Silent())
     assert all(result.status == "finished" for result in results)
 
     shown = reproduction.show()

@@ -122,7 +122,7 @@ def test_side_by_side_by_hand(tmp_path: Path) -> None:
     assert (third["paper_nc"], third["ours_mean"]) == (True, None)
     page = (tmp_path / "mine" / "README.md").read_text()
     assert "| FedAvg | few | 0.600 ± 0.050 | 0.500 ± 0.100 | −0.100 | 3 |" in page
-    assert page.startswith("# Mine\n\nNobody, 2020, table 1.\n\n`mnemos reproduce mine`\n")
+    assert page.startswith("# Mine\n\nNobody, 2020, table 1.\n\n`mnemos reproduce mine`, Mnemos ")
     lines = (tmp_path / "mine" / "table.csv").read_text().splitlines()
     assert lines[0] == "row,column,paper_mean,paper_std,paper_nc,ours_mean,ours_std,seeds,nc,difference"
     assert lines[4] == "FedAvg + WSM,many,,,False,,,0,0,"

@@ -121,6 +121,6 @@ def test_a_damaged_id_switches_the_sink_off(tiny, out):
 @pytest.mark.parametrize(("module", "package"), [("mlflow", "mlflow-skinny"), ("sqlalchemy", "sqlalchemy")])
 def test_without_a_package(tiny, tmp_path, monkeypatch, module, package):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigError, match=rf"track.mlflow: it needs the package {package} .*mnemos\[track\]"):
+    with pytest.raises(ConfigError, match=rf"track.mlflow: it needs the package {package} .*extra 'track'"):
         mnemos.run(tiny, out=tmp_path / "runs", track=["mlflow"])
     assert not (tmp_path / "runs").exists()

@@ -78,7 +78,7 @@ def test_without_the_package(tiny, tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(
-        ConfigError, match=r"track.tensorboard: it needs the package tensorboard .*mnemos\[track\]"
+        ConfigError, match=r"track.tensorboard: it needs the package tensorboard .*extra 'track'"
     ):
         mnemos.run(tiny, out=tmp_path / "runs", track=["tensorboard"])
     assert not (tmp_path / "runs").exists()

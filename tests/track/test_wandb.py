@@ -161,6 +161,6 @@ def test_the_environment_says_whether_to_be_online(tiny, tmp_path, monkeypatch):
 
 def test_without_the_package(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ConfigError, match=r"track.wandb: it needs the package wandb .*mnemos\[track\]"):
+    with pytest.raises(ConfigError, match=r"track.wandb: it needs the package wandb .*extra 'track'"):
         mnemos.run(tiny, out=tmp_path / "runs", track=["wandb"])
     assert not (tmp_path / "runs").exists()
