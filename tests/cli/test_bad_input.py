@@ -429,9 +429,9 @@ case("grid of a single value", "sweep recipe.yaml", WRONG, "recipe.yaml: grid.lo
      "a list of values", make=recipe(GRID % "local.lr: 0.1"))
 case("grid of no values", "sweep recipe.yaml", WRONG, "recipe.yaml: grid.local.lr: found []",
      make=recipe(GRID % "local.lr: []"))
-case("grid over an unknown field", "sweep recipe.yaml", WRONG, "recipe.yaml: variant 'lrr=1'.local.lrr",
+case("grid over an unknown field", "sweep recipe.yaml", WRONG, "recipe.yaml: variant 'lrr=1': local.lrr",
      "did you mean 'lr'?", make=recipe(GRID % "local.lrr: [1, 2]"))
-case("grid with a value out of range", "sweep recipe.yaml", WRONG, "recipe.yaml: variant 'lr=-1'.local.lr",
+case("grid with a value out of range", "sweep recipe.yaml", WRONG, "recipe.yaml: variant 'lr=-1': local.lr",
      "found -1", "> 0", make=recipe(GRID % "local.lr: [0.1, -1]"))
 case("grid with a value twice", "sweep recipe.yaml", WRONG, "'lr=1' and 'lr=1 #2' are the same experiment",
      make=recipe(GRID % "local.lr: [1, 1.0]"))

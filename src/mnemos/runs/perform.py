@@ -28,7 +28,7 @@ def check(cases: Iterable[Case]) -> None:
             with closing(Federation(case.experiment)):
                 pass
         except ConfigError as error:
-            raise error.under(f"variant '{case.variant}'") from None
+            raise ConfigError(str(error), f"variant '{case.variant}'") from None
 
 
 def _without_numbers(experiment: Experiment) -> Experiment:

@@ -172,7 +172,7 @@ class Study(Options):
             try:
                 experiment = load_experiment(self.base, changes)
             except ConfigError as error:
-                raise error.under(f"variant '{name}'") from None
+                raise ConfigError(str(error), f"variant '{name}'") from None
             # The seed is the study's to set, so a difference in it alone makes no other variant.
             same = names.setdefault(experiment.model_copy(update={"seed": 0}).hash(), name)
             if same == name:
