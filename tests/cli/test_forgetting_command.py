@@ -169,7 +169,7 @@ def test_engine_and_measured_rounds_make_no_method(command, undrawn):
     again = mnemos.run(TINY, {"seed": 0, "evaluate.forgetting": [1], "evaluate.every": 1}, out="again")
     ended = command("forgetting again runs --json")
     assert [row["seeds"] for row in ended.json["methods"]] == [[0, 1], [0, 1]]
-    assert ended.err.startswith(f"left out: {again.path}, which runs/")
+    assert ended.err.startswith(f"left out: {again.path}: same method, settings and seed as runs/")
     assert [cell["round"] for cell in ended.json["methods"][0]["rounds"]] == [1, 2, 4]
 
 

@@ -79,7 +79,7 @@ def test_of_a_seed_that_was_run_twice_the_further_run_counts(tmp_path: Path) -> 
     long = write_run(tmp_path / "b", {"rounds": 9}, accuracy=0.5)
     (found,), notes = groups(short, long)
     assert [one.name for one in found.readings] == ["b"]
-    assert notes == [f"left out: {short.path}: the same experiment as {long.path}"]
+    assert notes == [f"left out: {short.path}: same method, settings and seed as {long.path}"]
 
 
 def test_a_study_names_and_orders(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def group(
         runs = found.setdefault(json.dumps(settings_of(one.experiment), sort_keys=True), {})
         if one.seed in runs:
             one, less = sorted((runs[one.seed], one), key=better, reverse=True)
-            note(f"left out: {less.run.path}: the same experiment as {one.run.path}")
+            note(f"left out: {less.run.path}: same method, settings and seed as {one.run.path}")
         runs[one.seed] = one
     listed = [tuple(runs[seed] for seed in sorted(runs)) for runs in found.values()]
     settings = [settings_of(runs[0].experiment) for runs in listed]
