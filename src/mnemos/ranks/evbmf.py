@@ -1,0 +1,106 @@
+"""Empirical variational Bayesian matrix factorisation, by its global analytic solution.
+
+Nakajima, Sugiyama, Babacan, Tomioka, 2013, Journal of Machine Learning Research 14. A matrix Y = B Aᵀ + noise
+of L rows and M ≥ L columns is known by its singular values s alone: those that stand out from the noise are
+kept and shrunk, the others are noise, and the noise's variance is where the free energy is least. It says how
+much of a layer has been learnt, and how much is left of its random start.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+_GRID = 64
+"""Points that divide the range of variances, beside those where a singular value begins to be kept."""
+_CANDIDATES = 8
+"""Pieces between such points, the best by their middles, in which the minimum is looked for."""
+_BISECTIONS = 48
+
+
+def evbmf(singular: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+    """(the kept and shrunk singular values, with zeros for the others; the noise's variance σ²).
+
+    `singular` [..., L] are non-negative and in descending order, L at most `columns`. A value is kept if
+    s > √(M σ² x̲), with α = L/M, τ̲ = 2.5129 √α and x̲ = (1 + τ̲)(1 + α/τ̲), and becomes
+    (s/2) [1 − (L+M) σ²/s² + √((1 − (L+M) σ²/s²)² − 4 L M σ⁴/s⁴)].
+    """
+    squares = singular.double().square()
+    rows = squares.shape[-1]
+    variance = noise_variance(squares, columns)
+    noise = variance[..., None]
+    kept = squares > columns * noise * threshold(rows, columns)
+    ratio = noise / torch.where(kept, squares, 1.0)
+    linear = 1 - (rows + columns) * ratio
+    root = (linear.square() - 4 * rows * columns * ratio.square()).clamp_min(0).sqrt()
+    return torch.where(kept, singular.double() / 2 * (linear + root), 0.0), variance
+
+
+def threshold(rows: int, columns: int) -> float:
+    """x̲: from which s²/(M σ²) on a value is more than noise."""
+    alpha = rows / columns
+    tau = 2.5129 * math.sqrt(alpha)
+    return (1 + tau) * (1 + alpha / tau)
+
+
+def noise_variance(squares: Tensor, columns: int) -> Tensor:
+    """The σ² of least free energy, from squared singular values [..., L] in descending order.
+
+    The free energy has a kink wherever a value begins to be kept, and often a local minimum between two
+    kinks: so one is looked for in each of the most promising pieces, and the least of them is taken.
+    """
+    low, high = (bound[..., None] for bound in _bounds(squares, columns))
+    kinks = (squares / (columns * threshold(squares.shape[-1], columns))).log()  # −∞ for a value of zero
+    grid = low + (high - low) * torch.linspace(0, 1, _GRID, dtype=squares.dtype)
+    edges = torch.cat([grid, kinks.clamp(low, high)], -1).sort(-1).values
+    left, right = edges[..., :-1], edges[..., 1:]
+    energy, _ = free_energy((left + right) / 2, squares, columns)
+    pieces = energy.topk(_CANDIDATES, largest=False).indices
+    left, right = left.gather(-1, pieces), right.gather(-1, pieces)
+    for _ in range(_BISECTIONS):
+        middle = (left + right) / 2
+        rising = free_energy(middle, squares, columns)[1] > 0
+        left, right = torch.where(rising, left, middle), torch.where(rising, middle, right)
+    energy, _ = free_energy(left, squares, columns)
+    return left.gather(-1, energy.argmin(-1, keepdim=True))[..., 0].exp()
+
+
+def free_energy(log_variances: Tensor, squares: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+    """The free energy at t = ln σ² [..., G], up to a constant, and its slope in t.
+
+    With x = s²/(M σ²) it is Σ (x − ln x) + Σ_{x > x̲} [ln(τ + 1) + α ln(τ/α + 1) − τ], where τ is the greater
+    solution of x = (1 + τ)(1 + α/τ). Of ln x only −ln σ² depends on the variance; without the rest, singular
+    values of zero do no harm.
+    """
+    rows = squares.shape[-1]
+    alpha = rows / columns
+    scale = columns * log_variances.exp()
+    limit = threshold(rows, columns)
+    # Values are in descending order: those that no variance keeps needn't be looked at.
+    most = int((squares > limit * scale.amin(-1, keepdim=True)).sum(-1).max())
+    ratios = squares[..., None, :most] / scale[..., None]
+    kept = ratios > limit
+    x = torch.where(kept, ratios, limit)
+    shifted = x - (1 + alpha)
+    tau = (shifted + (shifted.square() - 4 * alpha).sqrt()) / 2
+    gain = torch.log1p(tau) + alpha * torch.log1p(tau / alpha) - tau
+    # dτ/dx = 1 / (1 − α/τ²), and dx/dt = −x.
+    steepness = x * (1 - 1 / (1 + tau) - alpha / (alpha + tau)) / (1 - alpha / tau.square())
+    total = squares.sum(-1, keepdim=True) / scale
+    energy = total + rows * log_variances + torch.where(kept, gain, 0.0).sum(-1)
+    return energy, rows - total + torch.where(kept, steepness, 0.0).sum(-1)
+
+
+def _bounds(squares: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+    """The logarithms of the least and the greatest variance that the global solution can have."""
+    rows = squares.shape[-1]
+    first = min(math.ceil(rows / (1 + rows / columns)) - 1, rows - 1)
+    rest = squares[..., first:]
+    highest = squares.mean(-1) / columns
+    lowest = torch.maximum(rest[..., 0] / (columns * threshold(rows, columns)), rest.mean(-1) / columns)
+    # Exactly low rank means no noise at all, and a matrix of zeros nothing but none.
+    limits = torch.finfo(squares.dtype)
+    lowest = torch.maximum(lowest, highest * limits.eps).clamp_min(limits.tiny)
+    return lowest.log(), torch.maximum(highest, lowest).log()
