@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import nn
@@ -11,6 +13,7 @@ from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Assignment, label_skew
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
+from mnemos.local import Local
 from mnemos.methods.buffers import KeepServerBuffers
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import draws_globally
@@ -47,7 +50,9 @@ def check_model(module: nn.Module, shape: tuple[int, ...]) -> None:
 def check(experiment: Experiment, dataset: Dataset, assignment: Assignment, module: nn.Module) -> None:
     """Contradictions that only show when experiment, data and model come together."""
     local = experiment.plan.local
-    experiment.method.check(Layout.of(module), local, len(dataset.classes))
+    layout = Layout.of(module)
+    experiment.method.check(layout, local, len(dataset.classes))
+    _check_optimizer(experiment, layout)
     if experiment.method.wants_features:
         try:
             features_and_logits(module, torch.zeros(2, *dataset.shape))
@@ -75,6 +80,20 @@ def check(experiment: Experiment, dataset: Dataset, assignment: Assignment, modu
                 "needs at least 2; take fewer clients or another model.norm",
                 "partition",
             )
+
+
+def _check_optimizer(experiment: Experiment, layout: Layout) -> None:
+    local = experiment.plan.local
+    try:
+        local.optimizer.check(layout, kept=local.keeps, decay=local.weight_decay)
+    except ConfigError as error:
+        raise error.under("local.optimizer") from None
+    # The first steps of the last round have its highest rate.
+    if not local.lr * local.schedule.factor(experiment.rounds, 0, local.epochs):
+        raise ConfigError(
+            f"the rate is 0 before the last round, {experiment.rounds}; a floor or another length avoids it",
+            "local.schedule",
+        )
 
 
 _SKEWED = 0.5
@@ -108,4 +127,25 @@ def warnings(
     asked = experiment.evaluate.forgetting
     if isinstance(asked, tuple) and asked and min(asked) > experiment.rounds:
         found.append(f"evaluate.forgetting begins with round {min(asked)}, and there are {experiment.rounds}")
-    return (*found, *method.warnings(experiment.plan.local))
+    local = experiment.plan.local
+    return (*found, *_about_epochs(local, assignment), *method.warnings(local))
+
+
+def _about_epochs(local: Local, assignment: Assignment) -> Iterator[str]:
+    """What rounds of a few steps, or of one epoch, mean for parts that go by local epochs."""
+    if not (local.optimizer.counts_epochs or local.schedule.counts_epochs):
+        return
+    sizes = assignment.train_sizes()
+    batches = np.ceil(sizes[sizes > 0] / local.batch)
+    short = 0 if local.steps is None else int((batches > local.steps).sum())
+    if short:
+        yield (
+            f"local.steps={local.steps} is less than a pass over the samples of {short} of {len(batches)} "
+            "clients; such a round counts as one local epoch"
+        )
+    epochs = local.epochs if local.steps is None else int((local.steps // batches).max())
+    if local.optimizer.counts_epochs and not local.keeps and epochs <= 1:
+        yield (
+            f"{type(local.optimizer).name} learns at the end of a local epoch, and there is one in a round: "
+            "what it learns is lost unless local.optimizer_state=kept"
+        )

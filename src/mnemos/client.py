@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +15,9 @@ from mnemos import rng
 from mnemos.data.batches import Loader, Ration, draws
 from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
+from mnemos.local import Local
 from mnemos.message import Plan, Task, update_to_bytes
-from mnemos.methods.exchange import Batch, Client, Finished, Net, State, Update, When
+from mnemos.methods.exchange import Batch, Client, Finished, Net, Rates, State, Update, When
 from mnemos.methods.method import Method
 from mnemos.models.convolution import fast_convolutions
 from mnemos.models.dropout import set_generator
@@ -23,7 +25,10 @@ from mnemos.models.features import features_and_logits
 from mnemos.models.functional import Functional
 from mnemos.models.memory import channels_last_is_safe
 from mnemos.models.model import build_model
-from mnemos.vector import Bound
+from mnemos.vector import Bound, Layout
+
+_OPTIMIZER = "optimizer."
+"""What a client keeps of its optimiser has names that start like this; those of methods never do."""
 
 
 @contextmanager
@@ -59,22 +64,69 @@ def once(task: Task) -> Ration:
     return Ration(task.samples, task.plan.local.batch, 1, None, task.noise, drop_single=False)
 
 
+def rates(task: Task, todo: Ration) -> Rates:
+    """A client's learning rates in a round; a pass that isn't finished belongs to the epoch before it."""
+    local, epochs = task.plan.local, len(todo.ends)
+    lengths = [len(todo.epoch)] * (epochs - 1)
+    lengths.append(todo.total - sum(lengths))
+    factors = [local.schedule.factor(task.round, epoch, epochs) for epoch in range(epochs)]
+    alike = groupby(zip(factors, lengths, strict=True), key=lambda pair: pair[0])
+    return tuple((sum(length for _, length in group), local.lr * factor) for factor, group in alike)
+
+
+def each(rates: Rates) -> list[float]:
+    """The learning rate of each step."""
+    return [rate for steps, rate in rates for _ in range(steps)]
+
+
+def begin(task: Task, parameters: Tensor, layout: Layout) -> State:
+    """The state of a client's optimiser at the start of its round."""
+    state = task.plan.local.optimizer.init(parameters, layout)
+    for name in state:
+        if _OPTIMIZER + name in task.state:  # a copy: a task may be run again
+            state[name] = task.state[_OPTIMIZER + name].clone()
+    return state
+
+
+def kept(local: Local, state: State) -> State:
+    """What a client remembers of its optimiser's state."""
+    return {_OPTIMIZER + name: value for name, value in state.items()} if local.keeps else {}
+
+
 def view(task: Task, labels: Tensor, classes: int) -> Client:
     """What the method sees of a client."""
     counted = task.samples
     if task.plan.method.loss.counts_held_out:
         counted = torch.cat([counted, task.held_out])
     counts = torch.bincount(labels[counted], minlength=classes)
-    return Client(task.model, task.received, task.state, counts.float())
+    state = {name: value for name, value in task.state.items() if not name.startswith(_OPTIMIZER)}
+    return Client(task.model, task.received, state, counts.float())
 
 
 def finish(
-    task: Task, client: Client, end: Tensor, buffers: Tensor, steps: int, loss: float, surveyed: State
+    task: Task,
+    client: Client,
+    end: Tensor,
+    buffers: Tensor,
+    rates: Rates,
+    loss: float,
+    surveyed: State,
+    optimizer: State,
 ) -> Update:
     """The update of a client that has trained."""
-    change, state = task.plan.method.upload(Finished(client, end, steps, task.plan.local, surveyed))
+    local, steps = task.plan.local, sum(count for count, _ in rates)
+    done = Finished(client, end, steps, rates, local, surveyed)
+    change, state = task.plan.method.upload(done)
     return Update(
-        task.client, task.round, len(task.samples), steps, loss, end - task.model, buffers, change, state
+        task.client,
+        task.round,
+        len(task.samples),
+        steps,
+        loss,
+        task.plan.method.correction.delta(done),
+        buffers,
+        change,
+        {**state, **kept(local, optimizer)},
     )
 
 
@@ -94,6 +146,10 @@ class _Module:
 
     def at(self, parameters: Tensor) -> Net:
         return self._trainer.functional.net(parameters, self._trainer.bound.buffers).at(parameters)
+
+
+_Traced = tuple[Tensor, Batch, float, Tensor]
+"""A step that can be traced back: where it started, its batch and rate, and the dropout generator's state."""
 
 
 class Trainer:
@@ -131,25 +187,35 @@ class Trainer:
         self._dropout.set_state(rng.generator(plan.seed, "dropout", task.round, task.client).get_state())
         client = view(task, self.dataset.train.labels, len(self.dataset.classes))
         surveyed = self._survey("start", task, client)
-        state = optimizer.init(bound.parameters)
+        state = begin(task, bound.parameters, bound.layout)
         todo = ration(task, self.batch_norm)
+        pace = rates(task, todo)
+        ends = frozenset(todo.ends) if optimizer.counts_epochs else frozenset()
         load_batch = self.loader.keep(todo)
         total, seen = torch.zeros(()), 0
-        for draw in draws(todo, local.augment, self.dataset.shape, key):
+        trace: list[_Traced] = []
+        batches = draws(todo, local.augment, self.dataset.shape, key)
+        for number, (draw, lr) in enumerate(zip(batches, each(pace), strict=True), 1):
             batch = Batch(*load_batch(draw))
+            if method.traced:
+                trace.append((bound.parameters.clone(), batch, lr, self._dropout.get_state()))
             bound.gradients.zero_()
             loss = self._gradient(method, batch, client)
             with torch.no_grad():
                 gradient = method.correct(bound.gradients, bound.parameters, client)
-                optimizer.step(bound.parameters, gradient, state, local.lr, local.weight_decay)
+                optimizer.step(bound.parameters, gradient, state, lr, local.weight_decay)
                 if method.settles:
                     bound.parameters.copy_(method.settle(bound.parameters, self.net, batch, client))
+                if number in ends:
+                    optimizer.epoch(bound.parameters, state, bound.layout, local.lr)
                 total += loss * len(batch.labels)
             seen += len(batch.labels)
         surveyed |= self._survey("end", task, client)
+        for name in method.traced:
+            surveyed[name] = self._pull_back(surveyed[name], trace, task, client)
         with torch.no_grad():
             end, buffers = bound.parameters.clone(), bound.buffers.clone()
-            return finish(task, client, end, buffers, todo.total, float(total) / seen, surveyed)
+            return finish(task, client, end, buffers, pace, float(total) / seen, surveyed, state)
 
     def _gradient(self, method: Method, batch: Batch, client: Client) -> Tensor:
         """Leaves a batch's gradient in the bound vector, and gives its mean loss."""
@@ -162,6 +228,15 @@ class Trainer:
         if here is not None:
             parameters.copy_(here)
         return loss
+
+    def _pull_back(self, vector: Tensor, trace: list[_Traced], task: Task, client: Client) -> Tensor:
+        """A gradient at the end of the client's steps, as one of the model it received."""
+        method, decay = task.plan.method, task.plan.local.weight_decay
+        for parameters, batch, lr, dropout in reversed(trace):
+            self._dropout.set_state(dropout)  # the masks of that step
+            net = self.functional.net(parameters, self.bound.buffers)
+            vector = method.pull_back(vector, parameters, torch.tensor([lr, decay]), net, batch, client)
+        return vector
 
     def _survey(self, when: When, task: Task, client: Client) -> State:
         """What the method's parts find in a pass over the client's samples, as means."""

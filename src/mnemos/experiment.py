@@ -82,6 +82,7 @@ class Experiment(Options):
     def plan(self) -> Plan:
         """The part of the experiment that clients need."""
         local = self.method.training(self.local)
+        local = local.model_copy(update={"schedule": local.schedule.within(self.rounds)})
         return Plan(data=self.data, model=self.model, method=self.method, local=local, seed=self.seed)
 
     @property

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mnemos import rng
 from mnemos.checks import check, check_model, warnings
-from mnemos.client import fresh_model
+from mnemos.client import fresh_model, kept
 from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
 from mnemos.data.partition import Assignment, Ints
@@ -23,7 +23,9 @@ from mnemos.experiment import Experiment
 from mnemos.measures.evaluate import Evaluator
 from mnemos.measures.measure import Moment, Opening, Record, Scores, Watch
 from mnemos.message import Plan, Task
-from mnemos.methods.exchange import Server, State, Update
+from mnemos.meta import MetaStep, drawn
+from mnemos.methods.exchange import Cohort, Fold, Server, State, Update
+from mnemos.ranks.spectra import ranked
 from mnemos.states import States
 from mnemos.vector import Layout
 
@@ -53,16 +55,25 @@ class Federation:
         self.experiment = experiment
         self.screens = screens
         self.dataset = load(experiment.data)
-        self.assignment = deal(experiment, self.dataset)
-        self.cohort_size, self._eligible = _participants(experiment, self.assignment)
+        clients = deal(experiment, self.dataset)
+        self.cohort_size, self._eligible = _participants(experiment, clients)
+        plan = experiment.plan
+        local, self.assignment = experiment.method.arrange(plan.local, clients, self.cohort_size)
+        self.plan = plan.model_copy(update={"local": local})
+        if self.assignment is not clients:  # others learn than those who were dealt samples: all of them
+            self.cohort_size = self._eligible = self.assignment.clients
         self._population = self._eligible if isinstance(self._eligible, int) else len(self._eligible)
-        module = _model(experiment.plan, self.dataset)
+        module = _model(self.plan, self.dataset)
         check(experiment, self.dataset, self.assignment, module)
         self.layout = Layout.of(module)
         self.method = experiment.method
         model, buffers = self.layout.gather(module.state_dict())
         self.server = Server(model, buffers, self.method.server_state(self.layout))
-        self.states = States(self._remembered(self.method.client_state(self.layout), buffers))
+        meta = self.method.meta
+        self._meta = None if meta is None else MetaStep(self.plan, meta, self.dataset)
+        optimizer = kept(local, local.optimizer.init(model, self.layout))
+        state = {**self.method.client_state(self.layout), **optimizer}
+        self.states = States(self._remembered(state, buffers))
         self.round = 0
         self.at_chance_since: int | None = None
         self.warnings = warnings(experiment, self.dataset, self.assignment, module)
@@ -72,7 +83,7 @@ class Federation:
     def open(self) -> Runner:
         """The engine, ready to run cohorts."""
         work = Work(self.cohort_size, self.experiment.rounds)
-        return self.experiment.engine.open(self.experiment.plan, self.dataset, work)
+        return self.experiment.engine.open(self.plan, self.dataset, work)
 
     def advance(self, runner: Runner) -> Outcome:
         """One round."""
@@ -82,6 +93,7 @@ class Federation:
         loss, samples, sent = 0.0, 0, 0
         self.states.drop()  # of a round that was broken off
         watches = self._watches(number)
+        compared: list[Update] = []
         for update in runner.run(self._tasks(number, runner)):
             sent += _bytes(update.delta, *update.change.values())
             sent += _bytes(update.buffers) if self.method.buffers.sent else 0
@@ -92,16 +104,22 @@ class Federation:
             for watch in watches:
                 buffers = update.buffers if self.method.buffers.sent else self.server.buffers
                 watch.see(update.client, self.server.model + update.delta, buffers)
-            fold.add(update, self.method.weighting.weigh(update, self.layout))
+            if self.method.weighting.compares:
+                compared.append(update)
+            else:
+                fold.add(update, self.method.weighting.weigh(update, self.layout))
             self.states.hold(update.client, self._remembered(update.state, update.buffers))
             records.append(Record(number, "train_loss", update.loss, client=update.client))
             loss += update.loss * update.samples
             samples += update.samples
         if not samples:
             raise DivergedError(f"round {number}: no update of the {self.cohort_size} clients could be used")
+        records += self._compare(number, tuple(compared), fold)
         aggregate = fold.result()
         share = aggregate.clients / self._population
         server = self.method.server_step(self.server, replace(aggregate, share=share))
+        if self._meta is not None:
+            server = self._meta(server)
         finite = all(bool(torch.isfinite(part).all()) for part in (server.model, server.buffers))
         if not (finite and math.isfinite(loss)):
             what = "training loss" if finite else "model"
@@ -158,6 +176,22 @@ class Federation:
                 noise=0.0 if noise is None else float(noise[client]),
             )
 
+    def _compare(self, number: int, updates: tuple[Update, ...], fold: Fold) -> Iterator[Record]:
+        """Weigh updates beside each other and fold them; records each client's share αₖ of every layer."""
+        if not updates:
+            return
+        layers = ranked(self.layout, linear=True)
+        weights = self.method.weighting.weigh_cohort(Cohort(self.server.model, updates, self.layout))
+        for update, weight in zip(updates, weights, strict=True):
+            fold.add(update, weight)
+            shares = weight.parameters / len(updates)
+            if not isinstance(shares, Tensor):
+                yield Record(number, "weight", shares, client=update.client)
+                continue
+            for slot in layers:
+                share = float(shares[slot.start : slot.stop].mean(dtype=torch.float64))
+                yield Record(number, "weight", share, client=update.client, layer=slot.name)
+
     def _remembered(self, state: State, buffers: Tensor) -> State:
         """What is kept of a client: the method's state, and its buffers if they are its own."""
         return {**state, _BUFFERS: buffers} if self.method.buffers.local else state
@@ -184,6 +218,7 @@ class Federation:
             self.experiment.rounds,
             self.server.model,
             self.server.buffers,
+            self.layout,
             self.assignment,
             self.cohort(number),
             lambda model, buffers, indices: self._evaluator(model, buffers, self.dataset.train, indices),
@@ -205,7 +240,8 @@ class Federation:
         return self._evaluator(self.server.model, self.server.buffers, split, held_out)
 
     def _measure(self, number: int, validation: Scores | None, test: Scores | None) -> Iterator[Record]:
-        if validation is None and test is None:
+        due = [measure for measure in self.experiment.measures if measure.due(number, self.experiment.rounds)]
+        if validation is None and test is None and not due:
             return
         for part, scores in (("validation", validation), ("test", test)):
             if scores is not None:
@@ -234,15 +270,18 @@ class Federation:
 
 
 def deal(experiment: Experiment, dataset: Dataset) -> Assignment:
-    """Who holds which sample in an experiment."""
-    owners = dataset.train.owners
+    """Who holds which sample in an experiment; what the server holds itself is nobody else's."""
+    labels = dataset.train.labels.numpy()
+    owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
     generator = rng.numpy_generator(experiment.seed, "partition")
+    rest, meta = np.arange(len(labels)), experiment.method.meta
+    if meta is not None:
+        rest = np.delete(rest, drawn(meta, len(labels), experiment.seed))
     try:
-        return experiment.partition.split(
-            dataset.train.labels.numpy(), None if owners is None else owners.numpy(), generator
-        )
+        dealt = experiment.partition.split(labels[rest], None if owners is None else owners[rest], generator)
     except ConfigError as error:
         raise error.under("partition") from None
+    return replace(dealt, order=rest[dealt.order])
 
 
 def _model(plan: Plan, dataset: Dataset) -> nn.Module:

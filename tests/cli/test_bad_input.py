@@ -215,6 +215,8 @@ case("misspelt model", "run --model lennet", WRONG, "model: there is no model 'l
 case("misspelt method", "run --method fedag", WRONG, "method: there is no method 'fedag'", "mean 'fedavg'?")
 case("misspelt loss", "run --loss cee", WRONG, "method.loss: there is no loss 'cee'", "mean 'ce'?")
 case("misspelt optimizer", "run local.optimizer=sdg", WRONG, "local.optimizer: ", "'sdg'", "mean 'sgd'?")
+case("misspelt schedule", "run local.schedule=cosin", WRONG, "local.schedule: there is no schedule 'cosin'",
+     "mean 'cosine'?", "constant", "step")
 case("misspelt engine", "run --engine thread", WRONG, "engine: there is no engine 'thread'",
      "mean 'threads'?")
 case("misspelt augmentation", "run 'local.augment=[crop, flp]'", WRONG,
@@ -241,6 +243,14 @@ case("validation 1", "run partition.validation=1", WRONG, "partition.validation:
 case("no clients", "run --clients 0", WRONG, "partition.clients: found 0", "allowed: ≥ 1")
 case("momentum 1", "run local.optimizer.momentum=1", WRONG, "local.optimizer.momentum: found 1",
      "≥ 0 and < 1")
+case("beta of Adam 1", "run 'local.optimizer={name: adam, beta2: 1}'", WRONG,
+     "local.optimizer.beta2: found 1", "≥ 0 and < 1")
+case("schedule of no length", "run 'local.schedule={name: step, size: 0}'", WRONG,
+     "local.schedule.size: found 0", "allowed: ≥ 1")
+case("schedule that rises", "run 'local.schedule={name: step, gamma: 2}'", WRONG,
+     "local.schedule.gamma: found 2", "> 0 and ≤ 1")
+case("floor above 1", "run 'local.schedule={name: cosine, floor: 1.5}'", WRONG,
+     "local.schedule.floor: found 1.5", "≥ 0 and ≤ 1")
 case("batch 0", "run local.batch=0", WRONG, "local.batch: found 0", "allowed: ≥ 1")
 case("weight decay infinite", "run local.weight_decay=-.inf", WRONG, "local.weight_decay: found -inf", "≥ 0")
 case("seed negative", "run --seed -1", WRONG, "seed: found -1", "allowed: ≥ 0 and < 9223372036854775808")
@@ -259,6 +269,15 @@ case("text for a list", "run measures=class-accuracy", WRONG, "measures: found '
 case("nothing for a part", "run data=null", WRONG, "data: found None", "a name or a mapping with 'name'")
 case("text for a number", "run rounds=abc", WRONG, "rounds: found 'abc'", "a whole number ≥ 1")
 case("fraction for a whole number", "run rounds=1.5", WRONG, "rounds: found 1.5", "a whole number ≥ 1")
+case("schedule over steps", "run 'local.schedule={name: cosine, over: steps}'", WRONG,
+     "local.schedule.over: found 'steps'", "'rounds' or 'epochs'")
+case("option of a constant rate", "run local.schedule.size=3", WRONG, "local.schedule.size:", "no options")
+case("optimizer state of another kind", "run local.optimizer_state=keep", WRONG,
+     "local.optimizer_state: found 'keep'", "'fresh' or 'kept'")
+case("variant of an optimizer", "run 'local.optimizer={name: rmsgd, variant: new}'", WRONG,
+     "local.optimizer.variant: found 'new'", "'main' or 'paper'")
+case("library without a path", "run local.optimizer=library", WRONG, "local.optimizer.path: ",
+     "must be given")
 case("number for a choice", "run 'model={norm: 7}'", WRONG, "model.norm: found 7", "'batch', 'group'")
 case("number for a path", "run 'data={name: npz, path: 3}'", WRONG, "data.path: found 3", "expected text")
 case("option that must be given", "run data=npz", WRONG, "data.path: ", "must be given")
@@ -286,6 +305,16 @@ case("augmenting vectors", f"{TINY} --clients 10 'local.augment=[flip]'", WRONG,
      "no images", "(5,)", make=npz())
 case("nesterov without momentum", "run 'local.optimizer={nesterov: true}'", WRONG,
      "local.optimizer: nesterov needs momentum > 0")
+case("rmsgd without convolutions", "run local.optimizer=rmsgd", WRONG, "local.optimizer: rmsgd",
+     "the ranks of convolutions", "the model has none")
+case("rate of a library's optimizer", "run 'local.optimizer={name: library, path: torch.optim:SGD, "
+     "options: {lr: 1}}'", WRONG, "local.optimizer.options: found 'lr'", "local.lr")
+case("option that a library doesn't know", "run 'local.optimizer={name: library, path: torch.optim:SGD, "
+     "options: {speed: 1}}'", WRONG, "local.optimizer: it can't make a step", "speed")
+case("optimizer that isn't one", "run 'local.optimizer={name: library, path: torch.nn:Linear}'", WRONG,
+     "local.optimizer.path: 'torch.nn:Linear'", "not a class like those of torch.optim")
+case("rate that comes down to nothing", "run 'local.schedule={name: cosine, length: 5}'", WRONG,
+     "local.schedule: the rate is 0 before the last round, 50", "floor")
 case("measure named twice", "run 'measures=[class-accuracy, class-accuracy]'", WRONG,
      "measures: found class-accuracy, class-accuracy", "once")
 

@@ -19,6 +19,7 @@ from mnemos.federation import Federation
 from mnemos.measures.forgetting import Forgetting, is_due
 from mnemos.measures.measure import Opening, Record, Scores
 from mnemos.runs.execute import Silent, resume
+from mnemos.vector import Layout
 
 NOTHING = torch.zeros(0)
 NAMES = {"before_accuracy", "after_accuracy", "forgetting", "forgetting_caused", "own_accuracy"}
@@ -47,7 +48,7 @@ BEFORE = table(0, 1, 0, 0)
 AFTER = {0: table(0, 0, 0, 0), 1: table(1, 1, 1, 1), 2: table(0, 1, 2, 3), 3: table(0, 3, 3, 3)}
 """Acc = (1/2, 0, 1/2), (1/4, 1, 0), (1, 1, 1), (3/4, 0, 1)."""
 
-OPENING = Opening(7, 10, BEFORE, NOTHING, ASSIGNMENT, np.array([0, 1, 2, 3]), evaluate)
+OPENING = Opening(7, 10, BEFORE, NOTHING, Layout((), ()), ASSIGNMENT, np.array([0, 1, 2, 3]), evaluate)
 
 
 def watched(opening: Opening, clients: list[int]) -> list[Record]:

@@ -28,6 +28,9 @@ METHODS = {
     "fedcurv": {"name": "fedcurv", "strength": 0.1},
     "fedprox": {"name": "fedprox", "mu": 0.1},
     "fedreg": {"name": "fedreg", "correction": {"name": "fedreg", "generate_steps": 3}},
+    "feder": {"name": "feder", "weighting": {"name": "effective-rank", "linear": True, "noisy": True}},
+    "blend": {"name": "fedavg", "weighting": {"precision": 0.3, "samples": 0.7}},
+    "uga": {"name": "uga", "server": {"name": "sgd", "lr": 1.0}},
     "scaffold-I": SCAFFOLD_I,
     "mixed": MIXED,
     "mixed-too": {
@@ -39,6 +42,7 @@ METHODS = {
 }
 CHANGES = {
     "fedreg": {"local": {"steps": 5, "batch": 48, "lr": 0.3}},  # there are many gradients to a step
+    "uga": {"rounds": 10},  # one server step a round
     "fedsgd": {"local": {"lr": 0.5}, "rounds": 12, "participation": 1.0},  # and here only one a round
 }
 THREADS = {"name": "threads", "workers": 2}

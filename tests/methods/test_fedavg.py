@@ -6,7 +6,7 @@ from bernoulli import bernoulli
 from quadratic import near, play
 from torch import nn
 
-from mnemos.methods.exchange import Server, Update
+from mnemos.methods.exchange import Server, Update, Weight
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.fold import WeightedMean
 from mnemos.vector import Layout
@@ -79,8 +79,8 @@ def test_fold_by_hand():
     layout = Layout.of(nn.Linear(2, 1, bias=False))
     fold = WeightedMean(layout)
     fold._buffers = torch.zeros(1)
-    fold.add(update(0, [1.0, 2.0], [4.0], 3, c=[1.0]), 3.0)
-    fold.add(update(1, [5.0, -2.0], [8.0], 1, c=[3.0]), 1.0)
+    fold.add(update(0, [1.0, 2.0], [4.0], 3, c=[1.0]), Weight.of(3.0))
+    fold.add(update(1, [5.0, -2.0], [8.0], 1, c=[3.0]), Weight.of(1.0))
     result = fold.result()
     assert result.delta.tolist() == [2.0, 1.0]
     assert result.buffers.tolist() == [5.0]
@@ -96,8 +96,8 @@ def test_fold_with_a_weight_for_each_parameter():
     layout = Layout.of(nn.Linear(2, 1, bias=False))
     fold = WeightedMean(layout)
     fold._buffers = torch.zeros(1)
-    fold.add(update(0, [1.0, 2.0], [4.0], 2), torch.tensor([1.0, 1.0]))
-    fold.add(update(1, [5.0, -2.0], [8.0], 2), torch.tensor([3.0, 0.0]))
+    fold.add(update(0, [1.0, 2.0], [4.0], 2), Weight(torch.tensor([1.0, 1.0]), 2.0))
+    fold.add(update(1, [5.0, -2.0], [8.0], 2), Weight(torch.tensor([3.0, 0.0]), 2.0))
     assert fold.result().delta.tolist() == [4.0, 2.0]
     assert fold.result().buffers.tolist() == [6.0]
 
@@ -107,7 +107,7 @@ def test_buffer_policies(policy, expected):
     layout = Layout.of(nn.Linear(1, 1, bias=False))
     fold = WeightedMean(layout)
     fold._buffers = torch.zeros(1)
-    fold.add(update(0, [1.0], [5.0], 2), 2.0)
+    fold.add(update(0, [1.0], [5.0], 2), Weight.of(2.0))
     method = FedAvg.parse({"buffers": policy})
     after = method.server_step(Server(torch.zeros(1), torch.tensor([1.0]), {}), fold.result())
     assert after.buffers.tolist() == [expected]

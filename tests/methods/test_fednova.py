@@ -56,7 +56,7 @@ def test_effective_steps(momentum, steps):
     """‖a‖₁ = [τ − ρ (1 − ρ^τ) / (1 − ρ)] / (1 − ρ), and τ without momentum."""
     left = momentum * (1 - momentum**steps) / (1 - momentum)
     expected = (steps - left) / (1 - momentum)
-    assert effective_steps(Sgd(momentum=momentum), steps) == pytest.approx(expected, rel=1e-9)
+    assert effective_steps(Sgd(momentum=momentum), ((steps, 1.0),)) == pytest.approx(expected, rel=1e-9)
 
 
 def test_equal_steps_are_fedavg():
@@ -75,3 +75,26 @@ def test_it_takes_linear_optimisers_only():
     experiment = Experiment.parse({"method": "fednova", "local": {"optimizer": "test_fednova:Signs"}})
     with pytest.raises(ConfigError, match=r"local\.optimizer.*test_fednova:Signs; allowed: sgd"):
         Federation(experiment)
+
+
+def test_rates_that_change_by_hand():
+    """h = 1, a = (0, 128), samples 1 and 3 in batches of 2, two epochs, with η = ½ and then ¼.
+
+    The second epoch's steps count half: a₀ = 1 + ½ = 3/2 and a₁ = 2 + 1 = 3, τ_eff = ¼ · 3/2 + ¾ · 3 = 21/8.
+    Steps take y − a to ½ and ¾ of it: Δ₀ = 0 and Δ₁ = (1 − ½² · ¾²) · 128 = 55/64 · 128 = 110.
+    x = 21/8 · ¾ · 110 / 3 = 1155/16.
+    """
+    schedule = {"name": "step", "size": 1, "gamma": 0.5, "over": "epochs"}
+    local = {"lr": 0.5, "batch": 2, "epochs": 2, "schedule": schedule}
+    played = play({"name": "fednova"}, local, h=[1, 1], a=[0, 128], samples=[1, 3], rounds=1)
+    assert played.models == near([1155 / 16])
+
+
+@pytest.mark.parametrize(
+    ("momentum", "state", "said"), [(0.5, "kept", 1), (0.5, "fresh", 0), (0.0, "kept", 0)]
+)
+def test_a_momentum_that_is_kept_is_said(momentum, state, said):
+    local = {"optimizer": {"name": "sgd", "momentum": momentum}, "optimizer_state": state}
+    federation = Federation(Experiment.parse({"method": "fednova", "local": local}))
+    assert sum("momentum to begin at zero" in sentence for sentence in federation.warnings) == said
+    federation.close()

@@ -134,3 +134,16 @@ def test_the_first_round_is_fedavg(option):
     fedavg = on_digits("fedavg", lr=0.1)
     assert torch.equal(first, fedavg[0])
     assert not torch.allclose(second, fedavg[1], atol=1e-4)
+
+
+def test_option_two_with_rates_that_change_by_hand():
+    """h = 1, a = 16, two epochs of one step, with η = ½ and then ¼.
+
+    y = 0 → 0 + ½ · 16 = 8 → 8 + ¼ · 8 = 10. The mean gradient, weighed by the rates that were taken, is
+    (½ · −16 + ¼ · −8) / (½ + ¼) = −10 / ¾ = −40/3, which is (x − y) over the sum of the rates.
+    """
+    schedule = {"name": "step", "size": 1, "gamma": 0.5, "over": "epochs"}
+    local = {"lr": 0.5, "epochs": 2, "schedule": schedule}
+    played = play(scaffold("II"), local, h=[1], a=[16], rounds=1)
+    assert played.models == near([10])
+    assert played.at_client(0, C) == near([-40 / 3])

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from flat import flat
 
 from mnemos.errors import ConfigError
 from mnemos.optim.optimizer import optimizers
@@ -13,7 +14,7 @@ def test_two_steps_with_momentum_by_hand():
     Step 2: g' = 1 + 0.1·0.79 = 1.079, v = 0.5·2.1 + 1.079 = 2.129, w = 0.79 − 0.2129 = 0.5771.
     """
     optimizer, w = Sgd(momentum=0.5), torch.tensor([1.0])
-    state = optimizer.init(w)
+    state = optimizer.init(w, flat(1))
     optimizer.step(w, torch.tensor([2.0]), state, lr=0.1, decay=0.1)
     assert float(w) == pytest.approx(0.79)
     optimizer.step(w, torch.tensor([1.0]), state, lr=0.1, decay=0.1)
@@ -27,7 +28,7 @@ def test_agrees_with_torch(options):
     theirs = ours.clone().requires_grad_()
     reference = torch.optim.SGD([theirs], lr=0.05, weight_decay=0.01, **options)
     optimizer = Sgd(**options)
-    state = optimizer.init(ours)
+    state = optimizer.init(ours, flat(7))
     for _ in range(5):
         gradient = torch.randn(7, generator=generator)
         theirs.grad = gradient.clone()
@@ -39,8 +40,8 @@ def test_agrees_with_torch(options):
 def test_a_matrix_of_clients_takes_the_same_steps_as_its_rows():
     optimizer, rows = Sgd(momentum=0.9), torch.randn(3, 5)
     single, state = rows[1].clone(), None
-    states = optimizer.init(rows)
-    state = optimizer.init(single)
+    states = optimizer.init(rows, flat(5))
+    state = optimizer.init(single, flat(5))
     for _ in range(2):
         gradients = torch.randn(3, 5)
         optimizer.step(single, gradients[1].clone(), state, 0.1, 0.01)

@@ -117,3 +117,6 @@ def test_a_real_measurement(experiment, tmp_path, monkeypatch):
     assert known["step"] > 0
     # A learning rate that destroys the model costs what others do.
     assert estimate(experiment.override({"local.lr": 1e36, "local.batch": 32})) is not None
+    # And a schedule that ends with the experiment is none for the rounds that are measured.
+    ending = {"local.schedule": {"name": "cosine", "length": experiment.rounds}, "local.batch": 16}
+    assert estimate(experiment.override(ending)) is not None

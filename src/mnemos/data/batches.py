@@ -66,6 +66,12 @@ class Ration:
         """Epochs begun."""
         return -(-self.total // len(self.epoch))
 
+    @cached_property
+    def ends(self) -> list[int]:
+        """The steps made when an epoch is over: a whole pass, or a round that is too short for one."""
+        size = len(self.epoch)
+        return [size * (number + 1) for number in range(self.total // size)] or [self.total]
+
 
 Key = tuple[int, int, int]
 """(seed, round, client): where everything random about a client's round comes from."""

@@ -66,6 +66,15 @@ class Assignment:
         return self.order[position >= np.repeat(self.train_sizes(), self.sizes)]
 
 
+def pooled(assignment: Assignment) -> Assignment:
+    """One holder of everybody's samples, each once, for training what was for training."""
+    clients = range(assignment.clients)
+    held_out = np.unique(assignment.union_held_out())
+    train = np.unique(np.concatenate([assignment.train(client) for client in clients]))
+    order = np.concatenate([train, held_out])
+    return Assignment(order, np.array([0, len(order)]), len(held_out) / len(order))
+
+
 def label_distances(labels: Ints, assignment: Assignment) -> tuple[Ints, Floats]:
     """How many labels each client holds, and how far its label distribution is from that of all.
 
@@ -96,7 +105,7 @@ class Partition(Part):
     validation: float = Field(0.1, ge=0, lt=1)
 
     def split(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> Assignment:
-        """Deal out the samples; every sample belongs to at most one client."""
+        """Deal out the samples; only `whole` gives one to several clients."""
         order, offsets = self.deal(labels, owners, rng)
         return Assignment(order, offsets, self.validation, self.noise_levels(len(offsets) - 1))
 

@@ -19,7 +19,7 @@ from mnemos.data.dataset import Dataset
 from mnemos.data.folder import recall, remember
 from mnemos.engines.engine import Engine, Runner, Work, engines
 from mnemos.engines.serial import Serial
-from mnemos.engines.threads import Threads
+from mnemos.engines.threads import Threads, one_by_one
 from mnemos.engines.vmap import Vmap
 from mnemos.errors import MnemosError
 from mnemos.message import Arithmetic, Plan, Task
@@ -103,11 +103,8 @@ class AutoRunner(Runner):
 
     def _candidates(self) -> list[Engine]:
         exact = self.engine.exact
-        if cores() == 1 or self._work.cohort == 1:
-            found: list[Engine] = [Serial(exact=exact)]
-        else:
-            found = [Threads(exact=exact)]
-        return found if exact else [*found, Vmap()]
+        found = [one_by_one(self._work, exact)]
+        return [*found, Vmap()] if self.plan.local.optimizer.vectorised and not exact else found
 
     def _try(self, engine: Engine, cohort: list[Task], trials: list[_Trial]) -> None:
         try:

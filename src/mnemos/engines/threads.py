@@ -14,6 +14,7 @@ from mnemos.client import Trainer, intra_op
 from mnemos.cores import cores
 from mnemos.data.dataset import Dataset
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
+from mnemos.engines.serial import Serial
 from mnemos.message import Arithmetic, Plan, Task
 from mnemos.methods.exchange import Update
 
@@ -34,6 +35,11 @@ class Threads(Engine):
         workers = min(self.workers or cores(), work.cohort)
         plan = plan.model_copy(update={"arithmetic": self.arithmetic()})
         return ThreadsRunner(self, plan, dataset, workers)
+
+
+def one_by_one(work: Work, exact: bool = False) -> Engine:
+    """The engine for a cohort whose clients can't be computed as one: threads, if there is work for two."""
+    return Serial(exact=exact) if cores() == 1 or work.cohort == 1 else Threads(exact=exact)
 
 
 class ThreadsRunner(Runner):

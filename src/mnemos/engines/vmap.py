@@ -15,18 +15,31 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
-from mnemos.client import finish, fresh_model, has_batch_norm, intra_op, once, ration, view
+from mnemos.client import (
+    begin,
+    each,
+    finish,
+    fresh_model,
+    has_batch_norm,
+    intra_op,
+    once,
+    rates,
+    ration,
+    view,
+)
 from mnemos.data.augment import Augmentation
 from mnemos.data.batches import Draw, Key, Loader, Ration, draws, join, order
 from mnemos.data.dataset import Dataset
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
 from mnemos.engines.rows import Rows, stack
+from mnemos.engines.threads import one_by_one
 from mnemos.errors import ConfigError
 from mnemos.message import Arithmetic, Plan, Task
 from mnemos.methods.exchange import Batch, Client, State, Update, When
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import Dropout
 from mnemos.models.functional import Functional
+from mnemos.optim.optimizer import Rate
 
 
 @engines.register("vmap")
@@ -49,6 +62,11 @@ class Vmap(Engine):
 
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
         """One replica, whose parameters are replaced by rows of the cohort's matrix."""
+        optimizer = type(plan.local.optimizer)
+        if not optimizer.vectorised:
+            runner = one_by_one(work).open(plan, dataset, work)
+            runner.why = f"vmap can't run the optimizer '{optimizer.name}', whose clients train one by one"
+            return runner
         plan = plan.model_copy(update={"arithmetic": self.arithmetic()})
         return VmapRunner(self, plan, dataset)
 
@@ -59,6 +77,16 @@ class _Step(NamedTuple):
     batch: Batch
     sizes: Tensor
     """How many samples each client has in it [K]."""
+
+
+class _Traced(NamedTuple):
+    """A step that can be traced back: where its clients started, their batches and rates."""
+
+    rows: Rows
+    parameters: Tensor
+    buffers: Tensor
+    batch: Batch
+    lr: Rate
 
 
 class VmapRunner(Runner):
@@ -105,27 +133,44 @@ class VmapRunner(Runner):
         buffers = torch.stack([tasks[k].buffers for k in rank])
         passes = [once(tasks[k]) for k in rank]
         surveyed = self._survey("start", stacked, dims, parameters, buffers, passes, keys)
-        state = vmap(optimizer.init)(parameters)
+        layout, local = self._functional.layout, plan.local
+        paces = [rates(tasks[k], rations[k]) for k in rank]
+        state = _together([begin(tasks[k], parameters[row], layout) for row, k in enumerate(rank)])
+        steps = [each(pace) for pace in paces]
+        ends = [frozenset(rations[k].ends) if optimizer.counts_epochs else frozenset() for k in rank]
         losses, seen = torch.zeros(len(tasks)), torch.zeros(len(tasks))
-        for batch, sizes in self._feed([rations[k] for k in rank], keys, plan.local.augment):
+        trace: list[_Traced] = []
+        feed = self._feed([rations[k] for k in rank], keys, local.augment)
+        for number, (batch, sizes) in enumerate(feed):
             active = len(sizes)
             rows = Rows(active, stacked, dims)
             here, statistics = parameters[:active], buffers[:active]
+            lr = _rate([pace[number] for pace in steps[:active]])
+            if plan.method.traced:
+                trace.append(_Traced(rows, here.clone(), statistics.clone(), batch, lr))
             gradients, loss, new = self._gradients(rows, here, statistics, batch)
             gradients = self._correct(rows, gradients, here)
-            self._step(here, gradients, {name: t[:active] for name, t in state.items()})
+            self._step(here, gradients, {name: t[:active] for name, t in state.items()}, lr)
             self._settle(rows, here, statistics, batch)
             buffers[:active] = new
+            for row in range(active):
+                if number + 1 in ends[row]:
+                    optimizer.epoch(parameters[row], _row(state, row), layout, local.lr)
             losses[:active] += loss * sizes
             seen[:active] += sizes
         surveyed |= self._survey("end", stacked, dims, parameters, buffers, passes, keys)
+        for name in plan.method.traced:
+            surveyed[name] = self._pull_back(surveyed[name], trace)
         updates: dict[int, Update] = {}
         for row, k in enumerate(rank):
             mean = float(losses[row] / seen[row])
             # Copies: a client's memory must not keep the whole cohort's matrix alive.
             end, statistics = parameters[row].clone(), buffers[row].clone()
-            found = {name: value[row].clone() for name, value in surveyed.items()}
-            updates[k] = finish(tasks[k], clients[k], end, statistics, rations[k].total, mean, found)
+            found, after = (
+                {name: value.clone() for name, value in _row(values, row).items()}
+                for values in (surveyed, state)
+            )
+            updates[k] = finish(tasks[k], clients[k], end, statistics, paces[row], mean, found, after)
         return [updates[k] for k in range(len(tasks))]
 
     def _correct(self, rows: Rows, gradients: Tensor, parameters: Tensor) -> Tensor:
@@ -135,17 +180,18 @@ class VmapRunner(Runner):
         corrected: Tensor = rows.apply(method.correct, gradients, parameters)
         return corrected
 
-    def _step(self, parameters: Tensor, gradients: Tensor, state: State) -> None:
+    def _step(self, parameters: Tensor, gradients: Tensor, state: State, lr: Rate) -> None:
         local = self.plan.local
 
-        def step(parameters: Tensor, gradient: Tensor, state: State) -> Tensor:
-            local.optimizer.step(parameters, gradient, state, local.lr, local.weight_decay)
+        def step(parameters: Tensor, gradient: Tensor, state: State, lr: Rate) -> Tensor:
+            local.optimizer.step(parameters, gradient, state, lr, local.weight_decay)
             return parameters
 
         if local.optimizer.elementwise:
-            step(parameters, gradients, state)
+            step(parameters, gradients, state, lr)
         else:
-            vmap(step)(parameters, gradients, state)
+            by_row = 0 if isinstance(lr, Tensor) else None
+            vmap(step, in_dims=(0, 0, 0, by_row))(parameters, gradients, state, lr)
 
     def _settle(self, rows: Rows, parameters: Tensor, buffers: Tensor, batch: Batch) -> None:
         method = self.plan.method
@@ -158,6 +204,25 @@ class VmapRunner(Runner):
                 return method.settle(parameters, net, batch, client)
 
         parameters.copy_(rows.apply(settle, parameters, buffers, batch))
+
+    def _pull_back(self, vectors: Tensor, trace: list[_Traced]) -> Tensor:
+        """Gradients at the end of the clients' steps, as ones of the models they received."""
+
+        def pull_back(
+            vector: Tensor, parameters: Tensor, rate: Tensor, buffers: Tensor, batch: Batch, client: Client
+        ) -> Tensor:
+            with self._functional.masked(batch.mask):
+                net = self._functional.net(parameters, buffers)
+                return self.plan.method.pull_back(vector, parameters, rate, net, batch, client)
+
+        for step in reversed(trace):
+            active = len(step.parameters)
+            rates = torch.empty(active, 2)
+            rates[:, :1], rates[:, 1] = step.lr, self.plan.local.weight_decay
+            vectors[:active] = step.rows.apply(
+                pull_back, vectors[:active], step.parameters, rates, step.buffers, step.batch
+            )
+        return vectors
 
     def _survey(
         self,
@@ -267,7 +332,24 @@ class VmapRunner(Runner):
             hook.remove()
         # Activations are kept for the backward pass, and most layers need a second copy of theirs there.
         state = sum(tensor.numel() for tensor in self.plan.method.client_state(layout).values())
+        moments = self.plan.local.optimizer.init(layout.zeros(), layout).values()
+        # One of the five vectors is for a momentum.
+        state += max(0, sum(tensor.numel() for tensor in moments) - layout.size)
         return 4 * 2 * (numbers // 2), 4 * (5 * (layout.size + layout.buffer_size) + state)
+
+
+def _together(states: list[State]) -> State:
+    """The clients' states as one, with a row a client."""
+    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+
+
+def _row(state: State, row: int) -> State:
+    return {name: values[row] for name, values in state.items()}
+
+
+def _rate(rates: list[float]) -> Rate:
+    """One number if it is the same for all rows."""
+    return rates[0] if len(set(rates)) == 1 else torch.tensor(rates)[:, None]
 
 
 def _filled(loaded: tuple[Tensor, Tensor], sizes: Tensor) -> _Step:

@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from mnemos.data.partition import Assignment, Ints
+from mnemos.ranks.spectra import Spectra
 from mnemos.registry import Part, Registry
 from mnemos.vector import Layout
 
@@ -29,6 +30,8 @@ class Record:
     """The client whose updated model it was measured of; none: the global model."""
     task: int | None = None
     cls: int | None = None
+    layer: str | None = None
+    """The tensor it was measured of; none: the whole model."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,11 @@ class Moment:
         """How many training samples of each class each client has in this round [clients, classes]."""
         return self.count()
 
+    @cached_property
+    def spectra(self) -> Spectra:
+        """The spectra of the model's layers, worked out once for all measures that ask."""
+        return Spectra(self.model[None], self.layout, linear=True)
+
 
 @dataclass(frozen=True)
 class Opening:
@@ -101,6 +109,7 @@ class Opening:
     """The number of the experiment's last round."""
     model: Tensor
     buffers: Tensor
+    layout: Layout
     assignment: Assignment
     cohort: Ints
     evaluate: Callable[[Tensor, Tensor, Tensor], Scores]
@@ -118,11 +127,15 @@ class Watch(Protocol):
 
 
 class Measure(Part):
-    """Something that can be recorded: at an evaluation, or of the updates of a round."""
+    """Something that can be recorded: at an evaluation, in rounds of its own, or of a round's updates."""
 
     def records(self, moment: Moment) -> Iterator[Record]:
-        """The numbers for one evaluation."""
+        """The numbers for one evaluation, or one of its own rounds."""
         return iter(())
+
+    def due(self, round: int, last: int) -> bool:
+        """Whether it wants to look at the model after this round too, if there is no evaluation."""
+        return False
 
     def watch(self, opening: Opening) -> Watch | None:
         """Someone to look on in this round, if it is of interest."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from mnemos.local import Local
+from mnemos.vector import Layout
 
 State = dict[str, Tensor]
 When = Literal["start", "end"]
 """Before or after a client's training."""
+Rates = tuple[tuple[int, float], ...]
+"""How many steps a client makes at which rate, one after the other."""
 
 
 class Client(NamedTuple):
@@ -35,6 +40,7 @@ class Finished(NamedTuple):
     end: Tensor
     """The trained model: y [P]."""
     steps: int
+    rates: Rates
     local: Local
     surveyed: State
     """What the parts' surveys found: means over the client's samples."""
@@ -97,6 +103,35 @@ class Update:
     """What the client will remember; it stays where the client runs."""
 
 
+class Weight(NamedTuple):
+    """How much a client counts beside the others of its round."""
+
+    parameters: Tensor | float
+    """One number, or one for each parameter [P]."""
+    buffers: Tensor | float
+    """One number, or one for each buffer entry [Q]."""
+
+    @classmethod
+    def of(cls, number: float) -> Weight:
+        """The same for everything."""
+        return cls(number, number)
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """All updates of a round, for weightings that compare them."""
+
+    start: Tensor
+    """The model that the clients received."""
+    updates: tuple[Update, ...]
+    layout: Layout
+
+    @cached_property
+    def models(self) -> Tensor:
+        """The clients' models [K, P]."""
+        return torch.stack([update.delta for update in self.updates]).add_(self.start)
+
+
 @dataclass(frozen=True)
 class Server:
     """What the server holds between rounds."""
@@ -122,12 +157,14 @@ class Aggregate:
     clients: int
     share: float = 1.0
     """The cohort's share of all clients: |S| / N."""
+    mass: Tensor | float = 1.0
+    """Σ aₖ / |S|: 1 for weightings of a whole cohort, but for those that don't sum to one."""
 
 
 class Fold(Protocol):
     """Takes updates as they arrive, in cohort order, and keeps no more than it must."""
 
-    def add(self, update: Update, weight: Tensor | float) -> None:
+    def add(self, update: Update, weight: Weight) -> None:
         """Take in one update."""
 
     def result(self) -> Aggregate:

@@ -7,7 +7,7 @@ from typing import Annotated
 from torch import Tensor
 
 from mnemos.methods.buffers import AverageBuffers
-from mnemos.methods.exchange import Aggregate, Fold, Server, State, Update
+from mnemos.methods.exchange import Aggregate, Fold, Server, State, Update, Weight
 from mnemos.methods.fold import WeightedMean
 from mnemos.methods.method import Method, methods
 from mnemos.methods.part import (
@@ -32,18 +32,18 @@ class NoCorrection(Correction):
 class Samples(Weighting):
     """aₖ = nₖ, the number of training samples."""
 
-    def weigh(self, update: Update, layout: Layout) -> Tensor | float:
+    def weigh(self, update: Update, layout: Layout) -> Weight:
         """The number of training samples."""
-        return float(update.samples)
+        return Weight.of(float(update.samples))
 
 
 @weightings.register("uniform")
 class Uniform(Weighting):
     """aₖ = 1."""
 
-    def weigh(self, update: Update, layout: Layout) -> Tensor | float:
+    def weigh(self, update: Update, layout: Layout) -> Weight:
         """One."""
-        return 1.0
+        return Weight.of(1.0)
 
 
 class MeanStep(ServerStep):

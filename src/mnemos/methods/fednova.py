@@ -11,28 +11,31 @@ from torch import Tensor
 
 from mnemos.errors import ConfigError
 from mnemos.local import Local
-from mnemos.methods.exchange import Aggregate, Finished, Fold, Server, State, Update
+from mnemos.methods.exchange import Aggregate, Finished, Fold, Rates, Server, State, Update, Weight
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.fold import WeightedMean
 from mnemos.methods.method import methods
 from mnemos.methods.part import ServerStep, server_steps
 from mnemos.optim.optimizer import Optimizer
 from mnemos.optim.sgd import Sgd
-from mnemos.vector import Layout
+from mnemos.vector import Kind, Layout, Slot
 
 _WORK = "fednova.a"
+_ONE = Layout((Slot("", (1,), 0, Kind.OTHER),), ())
 
 
 @lru_cache
-def effective_steps(optimizer: Optimizer, steps: int) -> float:
+def effective_steps(optimizer: Optimizer, factors: Rates) -> float:
     """‖aᵢ‖₁: how far the local optimiser goes along a constant unit gradient with a step size of 1.
 
-    Plain SGD goes τ; with momentum ρ it is [τ − ρ (1 − ρ^τ) / (1 − ρ)] / (1 − ρ).
+    Plain SGD goes τ; with momentum ρ it is [τ − ρ (1 − ρ^τ) / (1 − ρ)] / (1 − ρ). A schedule's factors make
+    some steps shorter.
     """
     here = torch.zeros(1, dtype=torch.float64)
-    state = optimizer.init(here)
-    for _ in range(steps):
-        optimizer.step(here, torch.ones_like(here), state, 1.0, 0.0)
+    state = optimizer.init(here, _ONE)
+    for steps, factor in factors:
+        for _ in range(steps):
+            optimizer.step(here, torch.ones_like(here), state, factor, 0.0)
     return -float(here)
 
 
@@ -43,10 +46,10 @@ class _Normalised(WeightedMean):
         super().__init__(layout)
         self._work: Tensor | float = 0.0
 
-    def add(self, update: Update, weight: Tensor | float) -> None:
+    def add(self, update: Update, weight: Weight) -> None:
         """Take in one update."""
         work = float(update.change[_WORK])
-        self._work = self._work + weight * work
+        self._work = self._work + weight.parameters * work
         self._add(update, update.delta / work, weight)
 
     def result(self) -> Aggregate:
@@ -69,9 +72,18 @@ class Normalised(ServerStep):
                 "local.optimizer",
             )
 
+    def warnings(self, local: Local) -> tuple[str, ...]:
+        """A momentum of earlier rounds moves the client too."""
+        if not (isinstance(local.optimizer, Sgd) and local.optimizer.momentum and local.keeps):
+            return ()
+        return (
+            "FedNova takes a client's momentum to begin at zero, which local.optimizer_state=kept changes",
+        )
+
     def upload(self, done: Finished) -> tuple[State, State]:
         """aᵢ."""
-        return {_WORK: torch.tensor(effective_steps(done.local.optimizer, done.steps))}, {}
+        factors = tuple((steps, rate / done.local.lr) for steps, rate in done.rates)
+        return {_WORK: torch.tensor(effective_steps(done.local.optimizer, factors))}, {}
 
     def fold(self, layout: Layout) -> Fold:
         """The normalised mean."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mnemos.methods.exchange import Aggregate, State, Update
+from mnemos.methods.exchange import Aggregate, State, Update, Weight
 from mnemos.vector import Layout
 
 
@@ -20,11 +20,11 @@ class WeightedMean:
         self._delta = layout.zeros()
         self._weight: Tensor | float = 0.0
         self._buffers = torch.zeros(layout.buffer_size)
-        self._buffer_weight = 0.0
+        self._buffer_weight: Tensor | float = 0.0
         self._change: State = {}
         self._clients = 0
 
-    def add(self, update: Update, weight: Tensor | float) -> None:
+    def add(self, update: Update, weight: Weight) -> None:
         """Take in one update."""
         self._add(update, update.delta, weight)
 
@@ -35,18 +35,14 @@ class WeightedMean:
             buffers=self._buffers / self._buffer_weight,
             change={name: total / self._clients for name, total in self._change.items()},
             clients=self._clients,
+            mass=self._weight / self._clients,
         )
 
-    def _add(self, update: Update, delta: Tensor, weight: Tensor | float) -> None:
-        if isinstance(weight, Tensor):
-            self._delta.addcmul_(delta, weight)
-        else:
-            self._delta.add_(delta, alpha=weight)
-        self._weight = self._weight + weight
-        # Buffers are statistics of samples: a weight for each parameter says nothing about them.
-        scalar = float(update.samples) if isinstance(weight, Tensor) else weight
-        self._buffers.add_(update.buffers, alpha=scalar)
-        self._buffer_weight += scalar
+    def _add(self, update: Update, delta: Tensor, weight: Weight) -> None:
+        _accumulate(self._delta, delta, weight.parameters)
+        self._weight = self._weight + weight.parameters
+        _accumulate(self._buffers, update.buffers, weight.buffers)
+        self._buffer_weight = self._buffer_weight + weight.buffers
         for name, change in update.change.items():
             total = self._change.setdefault(name, torch.zeros_like(change))
             total.add_(change)
@@ -58,3 +54,10 @@ class WeightedMean:
         if isinstance(self._weight, Tensor):
             mean = torch.where(self._weight > 0, mean, 0.0)  # nobody has a say in it: it stays as it is
         return mean
+
+
+def _accumulate(total: Tensor, value: Tensor, weight: Tensor | float) -> None:
+    if isinstance(weight, Tensor):
+        total.addcmul_(value, weight)
+    else:
+        total.add_(value, alpha=weight)

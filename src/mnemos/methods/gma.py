@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mnemos.methods.exchange import Aggregate, Fold, Server, State, Update
+from mnemos.methods.exchange import Aggregate, Fold, Server, State, Update, Weight
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.fold import WeightedMean
 from mnemos.methods.method import methods
@@ -26,10 +26,10 @@ class _Agreeing(WeightedMean):
         super().__init__(layout)
         self._signs = layout.zeros()
 
-    def add(self, update: Update, weight: Tensor | float) -> None:
+    def add(self, update: Update, weight: Weight) -> None:
         """Take in one update."""
         super().add(update, weight)
-        self._signs += weight * torch.sign(update.delta)
+        self._signs += weight.parameters * torch.sign(update.delta)
 
     def result(self) -> Aggregate:
         """The mean update, and how far the clients agree on the direction of each parameter."""

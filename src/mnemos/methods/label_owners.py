@@ -9,11 +9,10 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from mnemos.errors import ConfigError
 from mnemos.local import Local
-from mnemos.methods.exchange import Finished, State, Update
+from mnemos.methods.exchange import Finished, State, Update, Weight
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.method import methods
 from mnemos.methods.part import Weighting, weightings
@@ -57,14 +56,14 @@ class LabelOwners(Weighting):
         """Which classes the client holds."""
         return {_HELD: (done.client.counts > 0).float()}, {}
 
-    def weigh(self, update: Update, layout: Layout) -> Tensor | float:
-        """One weight for each parameter."""
+    def weigh(self, update: Update, layout: Layout) -> Weight:
+        """One weight for each parameter; buffers belong to nobody in particular."""
         weight = float(update.samples) if self.by == "samples" else 1.0
         weights = torch.full((layout.size,), weight)
         held = update.change[_HELD]
         for slot in classifier(layout):
             weights[slot.start : slot.stop].view(len(held), -1).mul_(held[:, None])
-        return weights
+        return Weight(weights, weight)
 
 
 @methods.register("label-owners")

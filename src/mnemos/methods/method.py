@@ -13,12 +13,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Annotated
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
+from torch.func import grad, vjp
 
+from mnemos.data.partition import Assignment
 from mnemos.errors import ConfigError
 from mnemos.local import Local
 from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Net, Server, State, When
+from mnemos.methods.meta import Meta
 from mnemos.methods.part import (
     BufferPolicy,
     Correction,
@@ -47,6 +50,7 @@ class Method(Part):
     weighting: Annotated[Weighting, weightings]
     server: Annotated[ServerStep, server_steps]
     buffers: Annotated[BufferPolicy, buffer_policies]
+    meta: Meta | None = Field(None, description="a correction of the model on samples that the server holds")
 
     @model_validator(mode="after")
     def _each_term_once(self) -> Method:
@@ -71,7 +75,8 @@ class Method(Part):
     @cached_property
     def parts(self) -> tuple[MethodPart, ...]:
         """Every part that can keep state or act, in the order in which they do."""
-        return (*self.all_terms, self.correction, self.weighting, self.server)
+        chosen = (*self.all_terms, self.correction, self.weighting, self.server)
+        return tuple(acting for part in chosen for acting in (*part.inner, part))
 
     @cached_property
     def _hooks(self) -> dict[str, tuple[MethodPart, ...]]:
@@ -83,12 +88,22 @@ class Method(Part):
 
     def training(self, local: Local) -> Local:
         """The local training the method makes of what was asked for."""
-        return local
+        return self.correction.training(local)
+
+    def arrange(self, local: Local, assignment: Assignment, cohort: int) -> tuple[Local, Assignment]:
+        """Who learns, from which samples and for how long, made of clients and of how many are in a round."""
+        return local, assignment
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """Refuse what some part can't work with."""
         for part in self.parts:
             part.check(layout, local, classes)
+        acting = [part for place in ("look", "correct", "settle") for part in self._hooks[place]]
+        if self.traced and acting:
+            raise ConfigError(
+                f"{type(self.correction).name} traces plain steps, which {type(acting[0]).name} changes",
+                "method",
+            )
 
     def warnings(self, local: Local) -> tuple[str, ...]:
         """What is known to hurt some part."""
@@ -166,6 +181,25 @@ class Method(Part):
         """What the parts sum up over the samples of a batch."""
         asked = (part for part in self.parts if part.surveys == when)
         return _union(part.survey(parameters, net, self.loss, batch, client) for part in asked)
+
+    @cached_property
+    def traced(self) -> tuple[str, ...]:
+        """The vectors of the survey at the end that are taken back through the client's steps."""
+        return tuple(part.traced for part in self.parts if part.traced is not None)
+
+    def pull_back(
+        self, vector: Tensor, parameters: Tensor, rate: Tensor, net: Net, batch: Batch, client: Client
+    ) -> Tensor:
+        """A gradient after a plain step, as one of the parameters before it: Jᵀ v = v − η (H v + λ v).
+
+        The step is w − η (∇L(w) + λ w), and rate is (η, λ).
+        """
+
+        def mean_loss(parameters: Tensor) -> Tensor:
+            return batch.mean(self.batch_loss(net.at(parameters), batch, client))
+
+        curved: Tensor = vjp(grad(mean_loss), parameters)[1](vector)[0]
+        return vector - rate[0] * (curved + rate[1] * vector)
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """(what is sent beside the model, what the client will remember)."""

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from mnemos.local import Local
-from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Fold, Net, Server, State, Update, When
+from mnemos.methods.exchange import (
+    Aggregate,
+    Batch,
+    Client,
+    Cohort,
+    Finished,
+    Fold,
+    Net,
+    Server,
+    State,
+    Update,
+    Weight,
+    When,
+)
 from mnemos.objectives.objective import Objective
 from mnemos.registry import Part, Registry
 from mnemos.vector import Layout
@@ -25,6 +40,16 @@ class MethodPart(Part):
     def surveys(self) -> When | None:
         """Whether `survey` passes over the client's data before or after its training."""
         return None
+
+    @property
+    def traced(self) -> str | None:
+        """Which vector of the survey at the end is taken back through the client's steps, if any."""
+        return None
+
+    @property
+    def inner(self) -> tuple[MethodPart, ...]:
+        """Other parts that this one is made of; they act beside it."""
+        return ()
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """Refuse, with a `ConfigError`, what the part can't work with."""
@@ -87,15 +112,43 @@ class Term(MethodPart):
 
 
 class Correction(MethodPart):
-    """How a local gradient or step is changed."""
+    """How a local gradient or step is changed, or what is made of a client's steps."""
+
+    def training(self, local: Local) -> Local:
+        """The local training it makes of what was asked for."""
+        return local
+
+    def delta(self, done: Finished) -> Tensor:
+        """What the server folds: the change of the model, as a rule."""
+        return done.end - done.client.start
 
 
 class Weighting(MethodPart):
     """How much each client's tensors count."""
 
-    @abstractmethod
-    def weigh(self, update: Update, layout: Layout) -> Tensor | float:
-        """A weight, not yet normalised: one number, or one for each parameter [P]."""
+    compares: ClassVar[bool] = False
+    """Whether a weight depends on the other clients': a round's updates are then kept until all are back."""
+
+    def weigh(self, update: Update, layout: Layout) -> Weight:
+        """A client's weight, not yet normalised; for weightings that don't compare."""
+        raise NotImplementedError(f"{type(self).name} weighs whole cohorts")
+
+    def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
+        """Each client's weight in a cohort, aₖ = K αₖ with Σ αₖ = 1, for each parameter and buffer entry.
+
+        Times K, so that equal clients have weights of exactly 1, whatever their number.
+        """
+        weights = [self.weigh(update, cohort.layout) for update in cohort.updates]
+        sums = [sum(column) / len(weights) for column in zip(*weights, strict=True)]
+        for weight in weights:
+            yield Weight(*(_share(value, mean) for value, mean in zip(weight, sums, strict=True)))
+
+
+def _share(value: Tensor | float, mean: Tensor | float) -> Tensor | float:
+    """A weight beside the cohort's mean weight; 1 where nobody has any."""
+    if isinstance(mean, Tensor):
+        return torch.where(mean > 0, value / mean, 1.0)
+    return value / mean if mean > 0 else 1.0
 
 
 class ServerStep(MethodPart):
@@ -127,9 +180,21 @@ class BufferPolicy(Part):
         """The server's next buffers, from its present ones and the cohort's mean."""
 
 
+class _Weightings(Registry[Weighting]):
+    """All weightings; `{effective-rank: 0.5, samples: 0.5}` is a blend of them."""
+
+    def parse(self, value: object) -> Weighting:
+        """A weighting from its name, from a mapping with options, or from names with shares."""
+        if isinstance(value, dict):
+            shares = {key: share for key, share in value.items() if key != "name"}
+            if not shares.keys().isdisjoint(self.names()):
+                value = {"name": "blend", "of": [{"weighting": n, "share": s} for n, s in shares.items()]}
+        return super().parse(value)
+
+
 _PACKAGE = "mnemos.methods"
 terms: Registry[Term] = Registry("term", Term, _PACKAGE)
 corrections: Registry[Correction] = Registry("correction", Correction, _PACKAGE)
-weightings: Registry[Weighting] = Registry("weighting", Weighting, _PACKAGE)
+weightings: Registry[Weighting] = _Weightings("weighting", Weighting, _PACKAGE)
 server_steps: Registry[ServerStep] = Registry("server step", ServerStep, _PACKAGE)
 buffer_policies: Registry[BufferPolicy] = Registry("buffer policy", BufferPolicy, _PACKAGE)

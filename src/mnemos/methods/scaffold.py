@@ -34,7 +34,8 @@ class ControlVariates(Correction):
     """Steps along g − cᵢ + c, where cᵢ and c estimate the client's and everyone's gradient; both start at 0.
 
     cᵢ⁺ is, by option I, the gradient of all the client's samples at the model received, and by option II
-    cᵢ − c + (x − y) / (K η) of its K steps. Then c ← c + |S|/N · mean (cᵢ⁺ − cᵢ).
+    cᵢ − c + (x − y) / (K η) of its K steps, K η being the sum of their rates. Then
+    c ← c + |S|/N · mean (cᵢ⁺ − cᵢ).
     """
 
     option: Literal["I", "II"] = Field("II", description="how a client's control variate is renewed")
@@ -84,7 +85,7 @@ class ControlVariates(Correction):
         if self.option == "I":
             new = done.surveyed[_GRADIENT]
         else:
-            mean = (client.start - done.end) / (done.steps * done.local.lr)
+            mean = (client.start - done.end) / sum(steps * rate for steps, rate in done.rates)
             new = client.state[_C] - client.received[_C] + mean
         return {_C: new - client.state[_C]}, {_C: new}
 

@@ -6,7 +6,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from mnemos.optim.optimizer import Optimizer, State, optimizers
+from mnemos.optim.optimizer import Optimizer, Rate, State, descend, optimizers
+from mnemos.vector import Layout
 
 
 @optimizers.register("sgd")
@@ -24,15 +25,15 @@ class Sgd(Optimizer):
             raise ValueError("nesterov needs momentum > 0")
         return self
 
-    def init(self, parameters: Tensor) -> State:
+    def init(self, parameters: Tensor, layout: Layout) -> State:
         """A zero velocity, where there is momentum."""
         return {"velocity": torch.zeros_like(parameters)} if self.momentum else {}
 
-    def step(self, parameters: Tensor, gradient: Tensor, state: State, lr: float, decay: float) -> None:
-        """One step in place."""
+    def step(self, parameters: Tensor, gradient: Tensor, state: State, lr: Rate, decay: float) -> None:
+        """One step in place, with coupled weight decay."""
         if decay:
             gradient.add_(parameters, alpha=decay)
         if self.momentum:
             velocity = state["velocity"].mul_(self.momentum).add_(gradient)
             gradient = gradient.add_(velocity, alpha=self.momentum) if self.nesterov else velocity
-        parameters.add_(gradient, alpha=-lr)
+        descend(parameters, gradient, lr)

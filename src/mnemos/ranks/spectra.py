@@ -67,7 +67,7 @@ class Spectra:
             for slot in self.layers
             for side in SIDES
         ]
-        return torch.stack(columns, -1).unflatten(-1, (len(self.layers), len(SIDES)))
+        return torch.stack(columns, -1).view(-1, len(self.layers), len(SIDES))
 
     @cached_property
     def _noisy(self) -> dict[_Shape, Tensor]:
@@ -76,13 +76,13 @@ class Spectra:
             shape: [
                 (_singular_values, some, slot, side)
                 for slot, side in members
-                for some in self._models.split(max(1, _CHUNK // (shape[0] * shape[1])))
+                for some in torch.split(self._models, max(1, _CHUNK // (shape[0] * shape[1])))
             ]
             for shape, members in self._alike.items()
         }
         done = iter(_on_threads([job for group in jobs.values() for job in group]))
         return {
-            shape: torch.cat([next(done) for _ in group]).unflatten(0, (len(self._alike[shape]), -1))
+            shape: torch.cat([next(done) for _ in group]).view(len(self._alike[shape]), -1, shape[0])
             for shape, group in jobs.items()
         }
 

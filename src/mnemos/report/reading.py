@@ -15,12 +15,9 @@ from mnemos.data.partition import Floats
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment import Experiment
 from mnemos.runs.run import Run, Status, runs_in
-from mnemos.runs.store import read_seconds
+from mnemos.runs.store import BY, read_seconds
 
 Whole = NDArray[np.int32]
-
-_BY = ("client", "model", "task", "class")
-"""What a record may be about, apart from its round."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +27,21 @@ class Rows:
     round: Whole
     value: Floats
     by: dict[str, Whole]
-    """Of the columns that the records have: client, model, task, class."""
+    """Of the columns that the records have: client, model, task, class, and layer as a place in `layers`."""
+
+    def where(self, chosen: NDArray[np.bool_]) -> Rows:
+        """Those that are chosen."""
+        by = {key: ids[chosen] for key, ids in self.by.items()}
+        return Rows(self.round[chosen], self.value[chosen], by)
 
     def at(self, number: int) -> Rows:
         """Those of one round."""
-        here = self.round == number
-        return Rows(self.round[here], self.value[here], {key: ids[here] for key, ids in self.by.items()})
+        return self.where(self.round == number)
 
     @property
     def finite(self) -> Rows:
         """Those whose value is a number."""
-        good = np.isfinite(self.value)
-        return Rows(self.round[good], self.value[good], {key: ids[good] for key, ids in self.by.items()})
+        return self.where(np.isfinite(self.value))
 
     def __len__(self) -> int:
         return len(self.round)
@@ -64,6 +64,8 @@ class Reading:
     environment: dict[str, Any]
     engine: dict[str, Any]
     records: dict[tuple[str, tuple[str, ...]], Rows]
+    layers: tuple[str, ...] = ()
+    """The names of the layers that records are about."""
 
     @property
     def name(self) -> str:
@@ -134,7 +136,7 @@ def read(run: Run) -> Reading:
         np.array([*read_seconds(run.file("timing.jsonl")).values()], np.float64),
         _json(run, "environment.json"),
         _json(run, "engine.json"),
-        by_kind(metrics),
+        *by_kind(metrics),
     )
 
 
@@ -151,22 +153,27 @@ def runs_of(paths: Sequence[Path]) -> list[Run]:
     return list(runs.values())
 
 
-def by_kind(metrics: pd.DataFrame) -> dict[tuple[str, tuple[str, ...]], Rows]:
-    """A run's metrics, split by name and by what they are about; a third of the data frame's memory."""
+def by_kind(metrics: pd.DataFrame) -> tuple[dict[tuple[str, tuple[str, ...]], Rows], tuple[str, ...]]:
+    """A run's metrics, split by name and by what they are about, and its layers' names.
+
+    It takes a third of the data frame's memory.
+    """
     codes, names = pd.factorize(metrics["name"])
-    has = [metrics[column].notna().to_numpy() for column in _BY]
-    kinds = codes * 2 ** len(_BY) + sum(there * 2**place for place, there in enumerate(has))
+    in_layers, layers = pd.factorize(metrics["layer"])
+    has = [metrics[column].notna().to_numpy() for column in BY]
+    kinds = codes * 2 ** len(BY) + sum(there * 2**place for place, there in enumerate(has))
     order = np.argsort(kinds, kind="stable")
     edges = np.flatnonzero(np.diff(kinds[order])) + 1
-    columns = {key: metrics[key].to_numpy(np.int32, na_value=-1) for key in ("round", *_BY)}
+    columns = {key: metrics[key].to_numpy(np.int32, na_value=-1) for key in ("round", *BY[:-1])}
+    columns["layer"] = in_layers.astype(np.int32)
     values = metrics["value"].to_numpy()
     found = {}
     for places in np.split(order, edges) if len(order) else []:
-        code, about = divmod(int(kinds[places[0]]), 2 ** len(_BY))
-        by = tuple(sorted(key for place, key in enumerate(_BY) if about >> place & 1))
+        code, about = divmod(int(kinds[places[0]]), 2 ** len(BY))
+        by = tuple(sorted(key for place, key in enumerate(BY) if about >> place & 1))
         rows = Rows(columns["round"][places], values[places], {key: columns[key][places] for key in by})
         found[str(names[code]), by] = rows
-    return found
+    return found, tuple(map(str, layers))
 
 
 def _json(run: Run, name: str) -> dict[str, Any]:

@@ -173,6 +173,7 @@ def _client(experiment: Experiment, amount: Amount, clients: int, steps: int) ->
             "participation": clients / amount.population,
             "local.steps": steps,
             "local.lr": 1e-6,  # whatever the real one does to the model, it must get to the end here
+            "local.schedule": "constant",  # one for fewer rounds would have come down to 0
             "evaluate": {"every": 2 * _ROUNDS, "test_last": 0, "patience": 0},
             "measures": [],
         }
@@ -200,7 +201,7 @@ def _sample(experiment: Experiment) -> float:
 
 
 def _steps(federation: Federation) -> float:
-    local, sizes = federation.experiment.plan.local, federation.assignment.train_sizes()
+    local, sizes = federation.plan.local, federation.assignment.train_sizes()
     sizes = sizes[sizes > 0]
     return float(local.steps or local.epochs * np.ceil(sizes / local.batch).mean())
 

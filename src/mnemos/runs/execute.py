@@ -123,7 +123,7 @@ def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, o
             _rounds(run, federation, runner, store, observer)
         save_model(
             run.file("model.safetensors"),
-            fresh_model(federation.experiment.plan, federation.dataset),
+            fresh_model(federation.plan, federation.dataset),
             federation.server.model,
             federation.server.buffers,
         )

@@ -12,6 +12,7 @@ from typing import Any
 
 from mnemos.experiment import Experiment
 from mnemos.runs.run import Run, Status
+from mnemos.runs.store import BY
 
 _TAIL = 1 << 20
 """Bytes at the end of a file that are looked at: many rounds between two evaluations of many clients."""
@@ -60,7 +61,7 @@ def _newest_accuracy(path: Path) -> tuple[float | None, str]:
     newest: tuple[int, bool, float] | None = None
     for row in _last_rows(path, b'_accuracy"'):
         name, value = row.get("name"), row.get("value")
-        of_all = not any(key in row for key in ("client", "model", "task", "class"))
+        of_all = not any(key in row for key in BY)
         if of_all and value is not None and name in ("test_accuracy", "validation_accuracy"):
             found = (row["round"], name == "test_accuracy", value)
             newest = max(newest or found, found)

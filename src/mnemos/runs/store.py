@@ -21,9 +21,11 @@ import pandas as pd
 from mnemos.errors import DataError
 from mnemos.measures.measure import Record
 
-COLUMNS = ["round", "client", "model", "task", "class", "name", "value"]
+COLUMNS = ["round", "client", "model", "task", "class", "layer", "name", "value"]
 _WHOLE = COLUMNS[:5]
 """Columns of whole numbers; all but the round can be empty."""
+BY = COLUMNS[1:6]
+"""Columns that say whose or what part of the whole a number is of; empty for the whole."""
 
 
 class Store:
@@ -62,7 +64,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
     if frame is not None:
         return frame
     # Something is odd: line by line, to say which line.
-    kinds = {**dict.fromkeys(_WHOLE, "Int64"), "name": "str", "value": "float64"}
+    kinds = {**dict.fromkeys(_WHOLE, "Int64"), "layer": "str", "name": "str", "value": "float64"}
     return pd.DataFrame(list(_rows(path)), columns=COLUMNS).astype(kinds)
 
 
@@ -85,7 +87,7 @@ def read_seconds(path: Path) -> dict[int, float]:
 
 def overall(metrics: pd.DataFrame, name: str | None = None) -> pd.DataFrame:
     """The rows of a metric, or of all, that speak of the global model and the whole federation."""
-    wanted = metrics[_WHOLE[1:]].isna().all(axis=1)
+    wanted = metrics[BY].isna().all(axis=1)
     return metrics[wanted if name is None else wanted & (metrics["name"] == name)]
 
 
@@ -104,6 +106,7 @@ def _is_record(row: Any) -> bool:
         and isinstance(row.get("name"), str)
         and isinstance(row.get("value"), float | int | None)
         and isinstance(row.get("round"), int)
+        and isinstance(row.get("layer"), str | None)
         and all(isinstance(row.get(key), int | None) for key in _WHOLE[1:])
     )
 
@@ -123,10 +126,12 @@ def _all_at_once(path: Path) -> pd.DataFrame | None:
     kinds = {key: set(map(type, values)) for key, values in columns.items()}
     nothing = type(None)
     fine = kinds["name"] <= {str} and kinds["round"] <= {int} and kinds["value"] <= {float, int, nothing}
+    fine = fine and kinds["layer"] <= {str, nothing}
     if not fine or any(kinds[key] - {int, nothing} for key in _WHOLE[1:]):
         return None
     try:
         found: dict[str, Any] = {key: _integers(columns[key], kinds[key]) for key in _WHOLE}
+        found["layer"] = pd.Series(columns["layer"], dtype="str")
         found["name"] = pd.Series(columns["name"], dtype="str")
         found["value"] = np.array(columns["value"], np.float64)
     except OverflowError:

@@ -152,7 +152,7 @@ class _Together(Silent):
         values = {
             record.name: record.value
             for record in outcome.records
-            if (record.client, record.model, record.task, record.cls) == (None,) * 4
+            if (record.client, record.model, record.task, record.cls, record.layer) == (None,) * 5
         }
         for sink in self._guarded:
             sink.round(outcome.round, _finite(values))

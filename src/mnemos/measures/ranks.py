@@ -1,0 +1,131 @@
+"""Learning metrics of the model: how much of each layer is more than noise, and how it is spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mnemos.measures.measure import Measure, Moment, Opening, Record, Watch, measures
+from mnemos.ranks.layers import QUANTITIES, Aggregation, Name, network_value
+from mnemos.ranks.spectra import Spectra
+from mnemos.vector import Kind, Layout
+
+
+class Ranks(Measure):
+    """A metric of each convolution (column `layer`), the mean of its two sides, and of the network.
+
+    After EVBMF, that is of what is more than noise, unless `noisy`; names then end in `_noisy`. The network's
+    number, whose name ends in `_network`, is made of all layers' sides as `network` says.
+    """
+
+    metric: ClassVar[Name]
+
+    every: int = Field(0, ge=0, description="rounds between measurements; 0: at each evaluation")
+    clients: bool = Field(False, description="measure each client's trained model too (column `model`)")
+    noisy: bool = Field(False, description="before EVBMF, of signal and noise together")
+    linear: bool = Field(False, description="linear layers too")
+    network: Aggregation = Field("l2", description="how the network's number is made of its layers'")
+
+    @property
+    def quantity(self) -> Name:
+        """The metric, as `ranks` calls it."""
+        return self.metric
+
+    def due(self, round: int, last: int) -> bool:
+        """Every n-th round, and the last."""
+        return self.every > 0 and (round % self.every == 0 or round == last)
+
+    def records(self, moment: Moment) -> Iterator[Record]:
+        """The global model's layers, and the network."""
+        evaluated = moment.validation is not None or moment.test is not None
+        if self.due(moment.round, moment.last) or (not self.every and evaluated):
+            yield from self.measure(moment.spectra, moment.layout, moment.round, [None])
+
+    def watch(self, opening: Opening) -> Watch | None:
+        """The clients' models, in the rounds asked for."""
+        return _Watch(self, opening) if self.clients and self.due(opening.round, opening.last) else None
+
+    def measure(
+        self, spectra: Spectra, layout: Layout, round: int, models: list[int | None]
+    ) -> Iterator[Record]:
+        """The records of some models, by the clients whose they are."""
+        shown = [self.linear or slot.kind is Kind.CONV for slot in spectra.layers]
+        values = spectra.of(QUANTITIES[self.quantity], self.noisy)[:, shown]
+        if not any(shown):
+            return
+        name = self.quantity.replace("-", "_") + ("_noisy" if self.noisy else "")
+        networks = network_value(values, layout, self.network, self.linear).tolist()
+        for model, row, network in zip(models, values.mean(-1).tolist(), networks, strict=True):
+            layers = (slot for slot, there in zip(spectra.layers, shown, strict=True) if there)
+            for slot, value in zip(layers, row, strict=True):
+                yield Record(round, name, value, model=model, layer=slot.name)
+            yield Record(round, f"{name}_network", network, model=model)
+
+
+class _Watch(Watch):
+    def __init__(self, measure: Ranks, opening: Opening) -> None:
+        self._measure, self._round, self._layout = measure, opening.round, opening.layout
+        self._models: dict[int, Tensor] = {}
+
+    def see(self, client: int, model: Tensor, buffers: Tensor) -> None:
+        """Keep a model until all are back: their layers are taken apart together."""
+        self._models[client] = model
+
+    def records(self) -> Iterator[Record]:
+        """All clients' layers."""
+        if self._models:
+            spectra = Spectra(torch.stack(list(self._models.values())), self._layout, linear=True)
+            yield from self._measure.measure(spectra, self._layout, self._round, list(self._models))
+
+
+@measures.register("effective-rank")
+class EffectiveRank(Ranks):
+    """H = −Σ p ln p, p = σ / Σ σ: the entropy of a layer's singular values (`exponential`: e^H)."""
+
+    metric: ClassVar[Name] = "effective-rank"
+
+    exponential: bool = Field(False, description="Roy and Vetterli's e^H instead of FedER's H")
+
+    @property
+    def quantity(self) -> Name:
+        """The entropy, or its exponential."""
+        return "effective-rank-exp" if self.exponential else self.metric
+
+
+@measures.register("stable-rank")
+class StableRank(Ranks):
+    """Σ σ² / σ₁²."""
+
+    metric: ClassVar[Name] = "stable-rank"
+
+
+@measures.register("knowledge-gain")
+class KnowledgeGain(Ranks):
+    """Σ σ / (σ₁ L), L the channels of a side: what RMSGD and AdaS call stable rank."""
+
+    metric: ClassVar[Name] = "knowledge-gain"
+
+
+@measures.register("condition-number")
+class ConditionNumber(Ranks):
+    """σ₁ / the least singular value that is left."""
+
+    metric: ClassVar[Name] = "condition-number"
+
+
+@measures.register("stable-quality")
+class StableQuality(Ranks):
+    """arctan2(knowledge gain, 1 − 1 / condition number)."""
+
+    metric: ClassVar[Name] = "stable-quality"
+
+
+@measures.register("rank")
+class Rank(Ranks):
+    """How many singular values are left."""
+
+    metric: ClassVar[Name] = "rank"

@@ -1,0 +1,61 @@
+"""The server as a learner: its own samples, and the loss of a model on them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mnemos import rng
+from mnemos.client import fresh_model, intra_op
+from mnemos.data.batches import Draw, Loader
+from mnemos.data.dataset import Dataset
+from mnemos.data.partition import Ints
+from mnemos.errors import ConfigError
+from mnemos.message import Plan
+from mnemos.methods.exchange import Batch, Server
+from mnemos.methods.meta import Meta
+from mnemos.models.functional import Functional
+
+_CHUNK = 512
+
+
+def drawn(meta: Meta, total: int, seed: int) -> Ints:
+    """Which of the training samples are the server's."""
+    if meta.samples >= total:
+        raise ConfigError(
+            f"found {meta.samples}; there are {total} training samples, and clients need some",
+            "method.meta.samples",
+        )
+    chosen: Ints = rng.numpy_generator(seed, "meta").choice(total, meta.samples, replace=False)
+    return np.sort(chosen)
+
+
+class MetaStep:
+    """Moves the server's model along the gradient of its own samples, in batches of a fixed size.
+
+    Batch-norm normalises by those batches, as in training, and keeps its statistics as they are.
+    """
+
+    def __init__(self, plan: Plan, meta: Meta, dataset: Dataset) -> None:
+        self._meta = meta
+        self._loss = plan.method.loss
+        self._functional = Functional(fresh_model(plan, dataset))
+        samples = torch.from_numpy(drawn(meta, len(dataset.train), plan.seed))
+        loader = Loader(dataset, (), channels_last=False)
+        self._batches = [Batch(*loader(Draw(some, some))) for some in torch.split(samples, _CHUNK)]
+        labels = dataset.train.labels[samples]
+        self._counts = torch.bincount(labels, minlength=len(dataset.classes)).float()
+
+    def __call__(self, server: Server) -> Server:
+        """The server after its step."""
+
+        def loss(model: Tensor) -> Tensor:
+            net = self._functional.net(server.model, server.buffers).at(model)
+            total = torch.zeros(())
+            for x, labels, _ in self._batches:
+                total = total + self._loss(net(x), labels, self._counts).sum()
+            return total / self._meta.samples
+
+        with torch.no_grad(), intra_op(1):
+            return server.moved(self._meta.step(server.model, loss), {})

@@ -1,0 +1,46 @@
+"""The non-federated baseline: one learner with everybody's samples."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from mnemos.data.partition import Assignment, pooled
+from mnemos.errors import ConfigError
+from mnemos.local import Local
+from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.method import methods
+
+
+@methods.register("centralised")
+class Centralised(FedAvg):
+    """What a federation gives up: the same model and training, without clients.
+
+    A round is a stretch of ordinary training on the union of the clients' samples, and the optimiser's state
+    is kept from one to the next.
+    """
+
+    budget: Literal["cohort", "client"] = Field(
+        "cohort",
+        description="a round's work: as many steps as its clients together, or as many epochs as one client",
+    )
+
+    def training(self, local: Local) -> Local:
+        """With an optimiser that goes on."""
+        return local.model_copy(update={"optimizer_state": "kept"})
+
+    def arrange(self, local: Local, assignment: Assignment, cohort: int) -> tuple[Local, Assignment]:
+        """One learner."""
+        if assignment.noise is not None:
+            raise ConfigError(
+                "its noise belongs to clients, and the centralised method has none", "partition"
+            )
+        if self.budget == "cohort":
+            sizes = assignment.train_sizes()
+            steps = np.ceil(sizes[sizes > 0] / local.batch).mean() * local.epochs
+            each = steps if local.steps is None else local.steps
+            local = local.model_copy(update={"steps": max(1, math.floor(cohort * each + 0.5))})
+        return local, pooled(assignment)

@@ -1,0 +1,142 @@
+"""FedER: aggregation by learning metrics (Fu, thesis, University of Toronto, 2022).
+
+Layers in which a client has learnt a richer mapping count for more. The thesis' code was never published;
+this follows its algorithms 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mnemos.errors import ConfigError
+from mnemos.local import Local
+from mnemos.methods.exchange import Aggregate, Cohort, Server, Weight
+from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.method import methods
+from mnemos.methods.part import Weighting, weightings
+from mnemos.ranks.layers import QUANTITIES, Name
+from mnemos.ranks.spectra import Spectra, ranked
+from mnemos.vector import Layout, Slot
+
+
+class LayerMetric(Weighting):
+    """α_l^k = m_l^k / Σ_j m_l^j for each ranked layer l, with m a metric of client k's weights.
+
+    m is the mean of the metric on the layer's two sides, floored, as a layer that is still noise has rank 0.
+    Other tensors, and buffers, take the α of the ranked layer before them; those before the first, and in the
+    initial form all of them, are averaged plainly. The α of a layer sum to one, unless the floor is the
+    thesis' (`floor_in: denominator`), in which the numerator keeps the raw metric: then clients without rank
+    have no weight, and the layer shrinks by what is missing, down to zero where nobody has any.
+    """
+
+    compares: ClassVar[bool] = True
+
+    form: Literal["improved", "initial"] = Field(
+        "improved", description="algorithm 4; or 3: no floor, and a plain mean of tensors without a metric"
+    )
+    floor: float = Field(1e-3, gt=0, description="least metric of a layer in the improved form")
+    floor_in: Literal["both", "denominator"] = Field(
+        "both", description="where the floor applies; 'denominator' is the thesis' letter"
+    )
+    noisy: bool = Field(False, description="take the metric before EVBMF, of signal and noise together")
+    linear: bool = Field(False, description="rank linear layers too, not only convolutions")
+
+    @property
+    def metric(self) -> Name:
+        """The metric, as `ranks` calls it."""
+        raise NotImplementedError
+
+    def check(self, layout: Layout, local: Local, classes: int) -> None:
+        """There must be something to rank."""
+        if not ranked(layout, self.linear):
+            hint = "" if self.linear else "; with linear: true, linear layers are ranked too"
+            raise ConfigError(
+                f"{type(self).name} goes by the ranks of convolutions, and the model has none{hint}",
+                "method.weighting",
+            )
+
+    def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
+        """One weight for each layer, spread over the tensors that follow it."""
+        spectra = Spectra(cohort.models, cohort.layout, self.linear)
+        shares = len(cohort.updates) * self.shares(spectra.of(QUANTITIES[self.metric], self.noisy).mean(-1))
+        # Column 0 is the plain mean, for tensors that no metric speaks of.
+        table = torch.cat([torch.ones(len(shares), 1), shares.float()], 1)
+        parameters = self._columns(cohort.layout.parameters, cohort.layout)
+        buffers = self._columns(cohort.layout.buffers, cohort.layout)
+        for row in table:
+            yield Weight(*(_spread(row, columns, sizes) for columns, sizes in (parameters, buffers)))
+
+    def shares(self, metrics: Tensor) -> Tensor:
+        """α [K, layers] of metrics [K, layers]."""
+        if self.form == "initial":
+            total = metrics.sum(0)
+            return torch.where(total > 0, metrics / total, 1 / len(metrics))
+        floored = metrics.clamp_min(self.floor)
+        return (floored if self.floor_in == "both" else metrics) / floored.sum(0)
+
+    def absorb(self, server: Server, aggregate: Aggregate) -> Server:
+        """By the thesis' letter, Σ αᵏ Wᵏ is smaller than a mean where the α don't sum to one."""
+        if self.form == "initial" or self.floor_in == "both":
+            return server
+        return server.moved(server.model * aggregate.mass, {})
+
+    def _columns(self, slots: tuple[Slot, ...], layout: Layout) -> tuple[Tensor, Tensor]:
+        """Which column of the table each tensor takes, and how many numbers it has."""
+        layers = [slot.name for slot in ranked(layout, self.linear)]
+        column, by_name, by_owner = 0, {}, {}
+        for slot in layout.parameters:
+            if slot.name in layers:
+                column = 1 + layers.index(slot.name)
+                by_name[slot.name] = column
+            else:
+                by_name[slot.name] = column if self.form == "improved" else 0
+            by_owner[_owner(slot)] = by_name[slot.name]
+        found = [by_name.get(slot.name, by_owner.get(_owner(slot), 0)) for slot in slots]
+        return torch.tensor(found, dtype=torch.long), torch.tensor(
+            [slot.size for slot in slots], dtype=torch.long
+        )
+
+
+def _owner(slot: Slot) -> str:
+    """The module that a tensor belongs to: a batch-norm's statistics go with its weight."""
+    return slot.name.rpartition(".")[0]
+
+
+def _spread(row: Tensor, columns: Tensor, sizes: Tensor) -> Tensor:
+    return torch.repeat_interleave(row[columns], sizes)
+
+
+@weightings.register("effective-rank")
+class EffectiveRank(LayerMetric):
+    """By the effective rank: the Shannon entropy of a layer's normalised singular values."""
+
+    exponential: bool = Field(False, description="Roy and Vetterli's e^H instead of the thesis' H")
+
+    @property
+    def metric(self) -> Name:
+        """The entropy, or its exponential."""
+        return "effective-rank-exp" if self.exponential else "effective-rank"
+
+
+@weightings.register("stable-rank")
+class StableRank(LayerMetric):
+    """By the stable rank: Σ d / (d₁ L) as RMSGD has it (the thesis' appendix A), or Σ d² / d₁²."""
+
+    definition: Literal["rmsgd", "textbook"] = Field("rmsgd", description="which of the two")
+
+    @property
+    def metric(self) -> Name:
+        """RMSGD's, or the textbooks'."""
+        return "knowledge-gain" if self.definition == "rmsgd" else "stable-rank"
+
+
+@methods.register("feder")
+class FedEr(FedAvg):
+    """FedAvg in which each layer of a client counts by its effective rank."""
+
+    weighting: Annotated[Weighting, weightings] = EffectiveRank()

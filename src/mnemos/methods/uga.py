@@ -1,0 +1,90 @@
+"""Unbiased gradient aggregation (Yao et al., 2019, arXiv 1910.08234): gradients through the local steps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from torch import Tensor
+from torch.func import grad
+
+from mnemos.errors import ConfigError
+from mnemos.local import Local
+from mnemos.methods.exchange import Batch, Client, Finished, Net, State, When
+from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.fedopt import ServerSgd
+from mnemos.methods.method import methods
+from mnemos.methods.part import Correction, ServerStep, corrections, server_steps
+from mnemos.objectives.objective import Objective
+from mnemos.optim.sgd import Sgd
+from mnemos.vector import Layout
+
+_GRADIENT = "keep-trace.gradient"
+
+
+@corrections.register("keep-trace")
+class KeepTrace(Correction):
+    """A client sends −g = −∇_x L(w(x); D), with w(x) the model that its steps make of the one received, x.
+
+    The steps are those of the first E − 1 of its E epochs (or as many as `local.steps` says), and L is the
+    loss on all its samples. Exactly, g = J₁ᵀ … Jₙᵀ ∇L(w), where a step w ← w − η (∇L_b(w) + λ w) has the
+    Jacobian J = (1 − η λ) I − η H; to first order J = I, and g is the gradient at the last point. Instead of
+    Jacobians there are products of Hessians with a vector, each about two more gradients.
+    """
+
+    order: Literal["exact", "first"] = Field(
+        "exact", description="with the Hessians of the steps, or without"
+    )
+
+    @property
+    def surveys(self) -> When:
+        """The gradient of all samples is taken at the last point."""
+        return "end"
+
+    @property
+    def traced(self) -> str | None:
+        """The gradient, unless it is to stay where it is."""
+        return _GRADIENT if self.order == "exact" else None
+
+    def training(self, local: Local) -> Local:
+        """One epoch less: the last is the gradient's."""
+        if local.steps is not None:
+            return local
+        if local.epochs == 1:
+            raise ConfigError(
+                "found 1; keep-trace takes its gradient in the last epoch; allowed: ≥ 2, or local.steps",
+                "local.epochs",
+            )
+        return local.model_copy(update={"epochs": local.epochs - 1})
+
+    def check(self, layout: Layout, local: Local, classes: int) -> None:
+        """The trace is of plain steps."""
+        plain = isinstance(local.optimizer, Sgd) and not local.optimizer.momentum
+        if self.order == "exact" and not plain:
+            raise ConfigError(
+                f"keep-trace goes back through plain steps, found {type(local.optimizer).name}"
+                f"{' with momentum' if isinstance(local.optimizer, Sgd) else ''}; allowed: sgd without "
+                "momentum, or method.correction.order=first",
+                "local.optimizer",
+            )
+
+    def survey(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> State:
+        """The sum of the samples' gradients."""
+
+        def total(parameters: Tensor) -> Tensor:
+            return batch.sum(loss(net.at(parameters)(batch.x), batch.labels, client.counts))
+
+        gradient: Tensor = grad(total)(parameters)
+        return {_GRADIENT: gradient}
+
+    def delta(self, done: Finished) -> Tensor:
+        """−g."""
+        return -done.surveyed[_GRADIENT]
+
+
+@methods.register("uga")
+class Uga(FedAvg):
+    """FedAvg of gradients that know how the local steps depend on the model: x ← x − η_g Σ pₖ gₖ."""
+
+    correction: Annotated[Correction, corrections] = KeepTrace()
+    server: Annotated[ServerStep, server_steps] = ServerSgd(lr=0.1)

@@ -1,0 +1,89 @@
+"""How the local learning rate changes in the course of an experiment."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Literal
+
+from pydantic import Field
+
+from mnemos.registry import Part, Registry
+
+
+class Schedule(Part):
+    """A factor on the local learning rate: a function of where a client is, of nothing else."""
+
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether it changes from one local epoch to the next."""
+        return False
+
+    def within(self, rounds: int) -> Schedule:
+        """The schedule of an experiment of so many rounds."""
+        return self
+
+    @abstractmethod
+    def factor(self, round: int, epoch: int, epochs: int) -> float:
+        """The factor in a round (from 1 on) and a local epoch (from 0 on) of so many in each round."""
+
+
+schedules: Registry[Schedule] = Registry("schedule", Schedule, "mnemos.optim")
+
+
+@schedules.register("constant")
+class Constant(Schedule):
+    """Always the same rate."""
+
+    def factor(self, round: int, epoch: int, epochs: int) -> float:
+        """1."""
+        return 1.0
+
+
+class _Falling(Schedule):
+    """A schedule whose time t goes by rounds, t = round − 1, or by epochs, t = (round − 1) · E + epoch."""
+
+    over: Literal["rounds", "epochs"] = Field("rounds", description="what its time is counted in")
+
+    @property
+    def counts_epochs(self) -> bool:
+        """By the unit of its time."""
+        return self.over == "epochs"
+
+    def _time(self, round: int, epoch: int, epochs: int) -> int:
+        return (round - 1) * epochs + epoch if self.counts_epochs else round - 1
+
+
+@schedules.register("step")
+class Steps(_Falling):
+    """γ^⌊t / size⌋: the rate falls by a factor at regular intervals."""
+
+    size: int = Field(25, ge=1, description="rounds or epochs between two falls")
+    gamma: float = Field(0.5, gt=0, le=1, description="the factor at each fall")
+
+    def factor(self, round: int, epoch: int, epochs: int) -> float:
+        """γ to the number of falls."""
+        return float(self.gamma ** (self._time(round, epoch, epochs) // self.size))
+
+
+@schedules.register("cosine")
+class Cosine(_Falling):
+    """f + (1 − f) · ½ (1 + cos(π t / T)), f the floor: half a period of the cosine, then constant.
+
+    T is the length, in the unit of t.
+    """
+
+    floor: float = Field(0.0, ge=0, le=1, description="the factor it comes down to")
+    length: int | None = Field(None, ge=1, description="rounds until it is there; not given: all")
+
+    def within(self, rounds: int) -> Schedule:
+        """All rounds, if no length is given."""
+        return self.model_copy(update={"length": rounds}) if self.length is None else self
+
+    def factor(self, round: int, epoch: int, epochs: int) -> float:
+        """The cosine at this time."""
+        if self.length is None:
+            raise ValueError("a cosine without a length has to be put within an experiment first")
+        end = self.length * (epochs if self.counts_epochs else 1)
+        passed = min(self._time(round, epoch, epochs) / end, 1.0)
+        return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * passed)) / 2
