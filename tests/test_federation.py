@@ -58,7 +58,7 @@ def test_the_cohort_depends_on_seed_and_round_alone(tiny):
 def test_a_screen_puts_an_update_aside_and_the_round_goes_on(tiny):
     federation = Federation(Experiment.parse(tiny))
     bad = int(federation.cohort(1)[0])
-    federation.screens = (lambda update, layout: "too large" if update.client == bad else None,)
+    federation.checks = (lambda update, layout: "too large" if update.client == bad else None,)
     outcome = advance(federation)[0]
     rejected = [record for record in outcome.records if record.name.startswith("rejected")]
     assert [(record.client, record.name) for record in rejected] == [(bad, "rejected: too large")]
@@ -67,7 +67,7 @@ def test_a_screen_puts_an_update_aside_and_the_round_goes_on(tiny):
 
 
 def test_a_round_without_any_update_does_not_touch_the_model(tiny):
-    federation = Federation(Experiment.parse(tiny), screens=(lambda update, layout: "no",))
+    federation = Federation(Experiment.parse(tiny), checks=(lambda update, layout: "no",))
     before = federation.server.model.clone()
     with pytest.raises(DivergedError, match="no update of the 4 clients"):
         advance(federation)
@@ -119,6 +119,18 @@ def test_without_validation_only_the_test_is_evaluated(tiny):
     outcomes = advance(Federation(Experiment.parse(tiny)), 4)
     assert all(outcome.validation is None for outcome in outcomes)
     assert outcomes[-1].test is not None
+
+
+def test_clients_who_hold_everything_differ_in_the_order_they_see_it_in(tiny):
+    """The same samples and the same model, yet another loss each; and all have the same held-out samples."""
+    whole = {"name": "whole", "clients": 3, "validation": 0.1}
+    changes = {"partition": whole, "participation": 1.0, "measures": ["client-accuracy"]}
+    federation = Federation(Experiment.parse({**tiny, **changes}))
+    last = advance(federation, 2)[-1]
+    losses = {r.value for r in last.records if r.name == "train_loss" and r.client is not None}
+    assert len(losses) == 3
+    accuracies = [r.value for r in last.records if r.name == "validation_accuracy"]
+    assert accuracies == [last.validation.accuracy] * 4  # of all, and of each client
 
 
 def test_clients_without_samples_are_never_selected(tiny):

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from mnemos.data.dataset import Source, sources
 from mnemos.data.partition import Partition, partitions
 from mnemos.data.streams import Static, Stream, streams
 from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError
+from mnemos.faults import Fault
+from mnemos.faults import faults as known_faults
 from mnemos.local import Local
 from mnemos.measures.forgetting import Forgetting
 from mnemos.measures.measure import Measure
@@ -23,7 +25,9 @@ from mnemos.message import Plan
 from mnemos.methods.method import Method, methods
 from mnemos.models.model import Model, models
 from mnemos.overrides import dump_yaml, merge, read_yaml
-from mnemos.registry import Options
+from mnemos.registry import Options, Part
+from mnemos.screens.screen import Screen
+from mnemos.screens.screen import screens as known_screens
 from mnemos.selection import Selection, Uniform, selections
 
 
@@ -64,18 +68,21 @@ class Experiment(Options):
     local: Local = Local()
     participation: float = Field(0.1, gt=0, le=1, description="share of the clients in each round")
     selection: Annotated[Selection, selections] = Uniform()
+    faults: tuple[Annotated[Fault, known_faults], ...] = ()
+    screens: tuple[Annotated[Screen, known_screens], ...] = ()
     rounds: int = Field(50, ge=1)
     evaluate: Evaluate = Evaluate()
     measures: tuple[Annotated[Measure, known_measures], ...] = ()
     engine: Annotated[Engine, engines] = Field("auto", validate_default=True)
     seed: int = Field(0, ge=0, lt=2**63)
 
-    @field_validator("measures")
+    @field_validator("measures", "faults", "screens")
     @classmethod
-    def _each_once(cls, value: tuple[Measure, ...]) -> tuple[Measure, ...]:
+    def _each_once(cls, value: tuple[Part, ...], info: ValidationInfo) -> tuple[Part, ...]:
         names = [type(part).name for part in value]
         if len(set(names)) < len(names):
-            raise ValueError(f"found {', '.join(names)}; each measure can be named once")
+            kind = (info.field_name or "").removesuffix("s")
+            raise ValueError(f"found {', '.join(names)}; each {kind} can be named once")
         return value
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mnemos import rng
+from mnemos.arrivals import Arrivals, Check
 from mnemos.checks import check, check_model, warnings
 from mnemos.client import fresh_model, kept
 from mnemos.data.dataset import Dataset
@@ -30,9 +31,8 @@ from mnemos.states import States
 from mnemos.vector import Layout
 
 _BUFFERS = "buffers"
-
-Screen = Callable[[Update, Layout], str | None]
-"""Looks at an update before it touches the aggregate: the reason to put it aside, or None."""
+_LAST = "federation.last"
+"""The model's change in the round before, which faults and screens go by; zero before the first."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Outcome:
 class Federation:
     """A population of clients, a server, and the rounds between them."""
 
-    def __init__(self, experiment: Experiment, screens: tuple[Screen, ...] = ()) -> None:
+    def __init__(self, experiment: Experiment, checks: tuple[Check, ...] = ()) -> None:
         self.experiment = experiment
-        self.screens = screens
+        self.checks = checks
         self.dataset = load(experiment.data)
         clients = deal(experiment, self.dataset)
         self.cohort_size, self._eligible = _participants(experiment, clients)
@@ -69,6 +69,9 @@ class Federation:
         self.method = experiment.method
         model, buffers = self.layout.gather(module.state_dict())
         self.server = Server(model, buffers, self.method.server_state(self.layout))
+        if experiment.faults or experiment.screens:
+            self.server = self.server.moved(model, {_LAST: self.layout.zeros()})
+        self._arrivals = Arrivals(experiment, self.dataset, self.layout, self.assignment.clients)
         meta = self.method.meta
         self._meta = None if meta is None else MetaStep(self.plan, meta, self.dataset)
         optimizer = kept(local, local.optimizer.init(model, self.layout))
@@ -90,14 +93,20 @@ class Federation:
         number = self.round + 1
         fold = self.method.server.fold(self.layout)
         records: list[Record] = []
-        loss, samples, sent = 0.0, 0, 0
+        loss, samples, sent, arrived, used = 0.0, 0, 0, 0, 0
         self.states.drop()  # of a round that was broken off
         watches = self._watches(number)
         compared: list[Update] = []
-        for update in runner.run(self._tasks(number, runner)):
+        tasks, last = self._tasks(number, runner), self.server.state.get(_LAST, self.server.model[:0])
+        for client, update, trained, reason in self._arrivals.of(
+            runner, tasks, self.server.model, last, self.checks
+        ):
+            if update is None:
+                records.append(Record(number, "dropped", 1.0, client=client))
+                continue
+            arrived += 1
             sent += _bytes(update.delta, *update.change.values())
             sent += _bytes(update.buffers) if self.method.buffers.sent else 0
-            reason = next(filter(None, (screen(update, self.layout) for screen in self.screens)), None)
             if reason is not None:
                 records.append(Record(number, f"rejected: {reason}", 1.0, client=update.client))
                 continue
@@ -108,18 +117,17 @@ class Federation:
                 compared.append(update)
             else:
                 fold.add(update, self.method.weighting.weigh(update, self.layout))
+            used += 1
+            if not trained:
+                continue  # it has neither a loss nor anything to remember
             self.states.hold(update.client, self._remembered(update.state, update.buffers))
             records.append(Record(number, "train_loss", update.loss, client=update.client))
             loss += update.loss * update.samples
             samples += update.samples
-        if not samples:
+        if arrived and not used:
             raise DivergedError(f"round {number}: no update of the {self.cohort_size} clients could be used")
         records += self._compare(number, tuple(compared), fold)
-        aggregate = fold.result()
-        share = aggregate.clients / self._population
-        server = self.method.server_step(self.server, replace(aggregate, share=share))
-        if self._meta is not None:
-            server = self._meta(server)
+        server = self._next(fold) if used else self.server
         finite = all(bool(torch.isfinite(part).all()) for part in (server.model, server.buffers))
         if not (finite and math.isfinite(loss)):
             what = "training loss" if finite else "model"
@@ -130,8 +138,10 @@ class Federation:
         self.states.commit(number)
         received = _bytes(self.server.model, *self.method.broadcast(self.server).values())
         received += _bytes(self.server.buffers) if self.method.buffers.received else 0
+        mean = loss / samples if samples else math.nan  # of a round in which nobody has trained
+        if samples:
+            records.append(Record(number, "train_loss", mean))
         records += [
-            Record(number, "train_loss", loss / samples),
             Record(number, "bytes_up", float(sent)),
             Record(number, "bytes_down", float(received * self.cohort_size)),
         ]
@@ -140,7 +150,18 @@ class Federation:
         validation, test = self._evaluate(number)
         records += self._measure(number, validation, test)
         stuck = self._at_chance(number, validation)
-        return Outcome(number, records, loss / samples, validation, test, stuck)
+        return Outcome(number, records, mean, validation, test, stuck)
+
+    def _next(self, fold: Fold) -> Server:
+        """The server after a round with updates."""
+        aggregate = fold.result()
+        share = aggregate.clients / self._population
+        server = self.method.server_step(self.server, replace(aggregate, share=share))
+        if self._meta is not None:
+            server = self._meta(server)
+        if _LAST in server.state:
+            server = server.moved(server.model, {_LAST: server.model - self.server.model})
+        return server
 
     def close(self) -> None:
         """Let go of threads."""

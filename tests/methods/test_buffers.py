@@ -51,7 +51,7 @@ class Watched(Federation):
                     **changes,
                 }
             ),
-            screens=(self._see,),
+            checks=(self._see,),
         )
         self.servers.append(self.server.buffers.clone())
         with self.open() as runner:

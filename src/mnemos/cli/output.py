@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -151,7 +152,7 @@ def describe(runner: Runner) -> str:
 
 def summary(outcome: Outcome) -> str:
     """Loss and accuracies of a round."""
-    parts = [f"loss {outcome.loss:.4g}"]
+    parts = ["nobody has trained" if math.isnan(outcome.loss) else f"loss {outcome.loss:.4g}"]
     if outcome.validation:
         parts.append(f"validation {percent(outcome.validation.accuracy)}")
     if outcome.test:

@@ -1,0 +1,93 @@
+"""Clients that misbehave, to see what a federation makes of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mnemos import rng
+from mnemos.client import begin, finish, rates, ration, view
+from mnemos.data.dataset import Dataset
+from mnemos.data.partition import Ints
+from mnemos.message import Task
+from mnemos.methods.exchange import Update
+from mnemos.registry import Part, Registry
+from mnemos.vector import Layout
+
+
+class Fault(Part):
+    """Something that goes wrong at clients."""
+
+    def vanishes(self, client: int, round: int, seed: int) -> bool:
+        """Whether a client is never heard of again in a round."""
+        return False
+
+    def pretenders(self, population: int, seed: int) -> Ints:
+        """The clients that never train, for the whole run."""
+        return np.zeros(0, np.int64)
+
+    def pretend(self, task: Task, last: Tensor) -> Tensor:
+        """What such a client sends for its update; `last` is the global model's last change, 0 at first."""
+        raise NotImplementedError
+
+
+faults: Registry[Fault] = Registry("fault", Fault, "mnemos.faults")
+
+
+@faults.register("drop-outs")
+class DropOuts(Fault):
+    """Each client of a round vanishes with some probability: nothing of it arrives, and nobody waits."""
+
+    rate: float = Field(gt=0, le=1, description="probability that a selected client vanishes")
+
+    def vanishes(self, client: int, round: int, seed: int) -> bool:
+        """By a draw of its own."""
+        return bool(rng.numpy_generator(seed, "drop-outs", round, client).random() < self.rate)
+
+
+@faults.register("free-riders")
+class FreeRiders(Fault):
+    """Some clients send an update without having trained (Fraboni, Vidal, Lorenzi, 2021, arXiv 2006.11901).
+
+    - `unchanged`: the model as it came, Δ = 0;
+    - `noise`: Δ = scale · r · N(0, 1), with r the root mean square of the global model's last change (in the
+      first round, a hundredth of that of the model itself);
+    - `replay`: Δ = scale · the global model's last change (in the first round, 0).
+    """
+
+    share: float = Field(0.1, gt=0, le=1, description="share of the clients, at least one")
+    kind: Literal["unchanged", "noise", "replay"] = "unchanged"
+    scale: float = Field(1.0, gt=0, description="size of what is sent, of `noise` and `replay`")
+
+    def pretenders(self, population: int, seed: int) -> Ints:
+        """Drawn once."""
+        count = max(1, round(self.share * population))
+        drawn: Ints = rng.numpy_generator(seed, "free-riders").choice(population, count, replace=False)
+        return drawn
+
+    def pretend(self, task: Task, last: Tensor) -> Tensor:
+        """The update of one that didn't train."""
+        if self.kind == "unchanged":
+            return torch.zeros_like(task.model)
+        if self.kind == "replay":
+            return self.scale * last
+        size = _rms(last) or 0.01 * _rms(task.model)
+        generator = rng.generator(task.plan.seed, "free-riders", task.round, task.client)
+        return self.scale * size * torch.randn(len(task.model), generator=generator)
+
+
+def pretended(task: Task, delta: Tensor, dataset: Dataset, layout: Layout) -> Update:
+    """The update of a client that sends this change instead of training."""
+    client = view(task, dataset.train.labels, len(dataset.classes))
+    pace = rates(task, ration(task, batch_norm=False))
+    state = begin(task, task.model, layout)
+    # It never saw a loss: what it would claim must not enter the records.
+    return finish(task, client, task.model + delta, task.buffers, pace, float("nan"), {}, state)
+
+
+def _rms(vector: Tensor) -> float:
+    return float(vector.square().mean().sqrt())

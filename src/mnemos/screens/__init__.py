@@ -1,0 +1,1 @@
+"""Which updates are put aside before they touch the aggregate."""

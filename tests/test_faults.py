@@ -1,0 +1,153 @@
+"""Clients that vanish, and clients that only pretend."""
+
+import numpy as np
+import pytest
+import torch
+
+import mnemos
+from interrupt import Stop
+from mnemos.errors import ConfigError, DivergedError
+from mnemos.experiment import Experiment
+from mnemos.federation import Federation
+from mnemos.runs.execute import resume
+
+
+def experiment(**changes):
+    return Experiment.parse(
+        {
+            "partition": {"name": "iid", "clients": 8},
+            "model": {"name": "mlp", "hidden": [8]},
+            "participation": 1.0,
+            "local": {"steps": 2, "batch": 16, "lr": 0.1},
+            "rounds": 3,
+            "engine": "serial",
+            **changes,
+        }
+    )
+
+
+def play(description, watch=None):
+    federation = Federation(description, checks=() if watch is None else (watch,))
+    with federation.open() as runner:
+        outcomes = [federation.advance(runner) for _ in range(description.rounds)]
+    federation.close()
+    return federation, outcomes
+
+
+def named(outcome, name):
+    return [record.client for record in outcome.records if record.name == name]
+
+
+def seen_by(updates):
+    def watch(update, layout):
+        updates.append(update)
+
+    return watch
+
+
+def test_who_vanishes_costs_nothing_but_its_update():
+    """A round is that of the clients that are left: their mean, and no bytes of the others."""
+    updates = []
+    start = Federation(experiment()).server.model
+    federation, (outcome,) = play(
+        experiment(rounds=1, faults=[{"name": "drop-outs", "rate": 0.5}]), seen_by(updates)
+    )
+    gone = named(outcome, "dropped")
+    assert 0 < len(gone) < 8
+    assert sorted(gone + [update.client for update in updates]) == list(range(8))
+    assert set(gone).isdisjoint(named(outcome, "train_loss"))
+    weights = torch.tensor([float(update.samples) for update in updates])
+    mean = (torch.stack([update.delta for update in updates]) * weights[:, None]).sum(0) / weights.sum()
+    torch.testing.assert_close(federation.server.model, start + mean)
+    (sent,) = [record.value for record in outcome.records if record.name == "bytes_up"]
+    assert sent == 4 * federation.layout.size * len(updates)
+    assert not any(client in federation.states for client in gone)
+
+
+def test_a_round_in_which_all_vanish_changes_nothing():
+    start = Federation(experiment()).server.model
+    federation, outcomes = play(experiment(rounds=2, faults=[{"name": "drop-outs", "rate": 1.0}]))
+    assert torch.equal(federation.server.model, start)
+    assert federation.round == 2
+    assert [len(named(outcome, "dropped")) for outcome in outcomes] == [8, 8]
+    assert not named(outcomes[0], "train_loss")
+    assert outcomes[-1].test is not None
+
+
+@pytest.mark.parametrize("kind", ["unchanged", "noise", "replay"])
+def test_what_a_free_rider_sends(kind):
+    """By definition: nothing; noise of the size of the last change; or the last change, times the scale."""
+    updates, models = [], []
+    description = experiment(
+        faults=[{"name": "free-riders", "share": 0.25, "kind": kind, "scale": 2.0}],
+        method={"name": "fedavg", "weighting": "uniform"},
+    )
+    federation = Federation(description, checks=(seen_by(updates),))
+    models.append(federation.server.model)
+    with federation.open() as runner:
+        for _ in range(3):
+            outcome = federation.advance(runner)
+            models.append(federation.server.model)
+    federation.close()
+    honest = set(named(outcome, "train_loss")) - {None}
+    riders = set(range(8)) - honest
+    assert len(riders) == 2
+    assert [update.client for update in updates[:8]] == list(range(8))  # in the cohort's order
+    for update in updates:
+        if update.client in honest:
+            continue
+        change = models[update.round - 1] - models[max(update.round - 2, 0)]
+        if kind == "unchanged":
+            assert not update.delta.any()
+        elif kind == "replay":
+            torch.testing.assert_close(update.delta, 2 * change, rtol=1e-3, atol=1e-6)
+        elif update.round > 1:
+            assert float(update.delta.std()) == pytest.approx(
+                2 * float(change.square().mean().sqrt()), rel=0.15
+            )
+            assert abs(float(torch.cosine_similarity(update.delta, change, dim=0))) < 0.2
+    assert np.isfinite(outcome.loss)
+
+
+def test_riders_are_the_same_on_every_engine_and_after_a_resume(tmp_path):
+    faults = [
+        {"name": "free-riders", "kind": "noise", "share": 0.25},
+        {"name": "drop-outs", "rate": 0.2},
+    ]
+    description = experiment(faults=faults, rounds=4, screens=["free-riders"])
+    whole = mnemos.run(description, out=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        mnemos.run(description, out=tmp_path / "part", observer=(stop := Stop(2)))
+    part = resume(stop.run.path)
+    threads = mnemos.run(description.override({"engine": "threads"}), out=tmp_path / "threads")
+    contents = [
+        [run.file(name).read_bytes() for name in ("model.safetensors", "metrics.jsonl")]
+        for run in (whole, part, threads)
+    ]
+    assert contents[0] == contents[1] == contents[2]
+
+
+def test_all_methods_with_uploads_take_a_riders():
+    for method in ("scaffold", "fednova", "feddyn", "moon"):
+        federation, _ = play(experiment(method=method, faults=["free-riders"]))
+        assert torch.isfinite(federation.server.model).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"faults": [{"name": "drop-outs", "rate": 0}]}, "faults.0.rate: found 0"),
+        ({"faults": ["free-rider"]}, "did you mean 'free-riders'"),
+        ({"faults": ["free-riders", "free-riders"]}, "each fault can be named once"),
+        ({"screens": ["free-riders", "free-riders"]}, "each screen can be named once"),
+        ({"faults": ["free-riders"], "method": "fedcurv"}, "faults: curvature passes over"),
+    ],
+)
+def test_wrong_faults_are_one_sentence(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        Federation(experiment(**changes))
+
+
+def test_a_round_whose_updates_are_all_refused_ends_the_run():
+    with pytest.raises(DivergedError, match="no update of the 8 clients"):
+        play(experiment(), lambda update, layout: "no")
