@@ -17,10 +17,22 @@ def write_papers_data(folder: Path) -> Path:
     train, test = CLIENTS * EACH, 40
     for part, count in (("train", train), ("test", test)):
         _cifar10(folder / "cifar-10-batches-bin", part, count, rng)
-        fine = np.arange(count) % 100
-        _write(folder / "cifar-100-binary" / f"{part}.bin", [fine // 5, fine], rng)
+        _cifar100(folder / "cifar-100-binary", part, count, rng)
         _femnist(folder / "femnist" / part / "all_data_0.json", count, rng)
     return folder
+
+
+def write_few_images(folder: Path, train: int = 200) -> Path:
+    """CIFAR-100 for four clients: a fiftieth of what each holds is one sample to hold out."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", train), ("test", 40)):
+        _cifar100(folder / "cifar-100-binary", part, count, rng)
+    return folder
+
+
+def _cifar100(folder: Path, part: str, count: int, rng: np.random.Generator) -> None:
+    fine = np.arange(count) % 100
+    _write(folder / f"{part}.bin", [fine // 5, fine], rng)
 
 
 def _cifar10(folder: Path, part: str, count: int, rng: np.random.Generator) -> None:

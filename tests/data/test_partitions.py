@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemos.data.partition import Assignment, Ints, Partition, partitions
+from mnemos.data.partition import Assignment, Ints, Partition, partitions, pooled
 from mnemos.data.partitions._holders import levelled, top_up
 from mnemos.data.partitions._proportions import cumulative, log_dirichlet
 from mnemos.data.partitions.dirichlet import draw_labels
 from mnemos.errors import ConfigError
 
-NAMES = partitions.names()
+NAMES = [name for name in partitions.names() if name != "whole"]
+"""Partitions that give a sample to one client at most."""
 ARTIFICIAL = [name for name in NAMES if name != "natural"]
 WITH_ALPHA = [name for name in NAMES if "alpha" in partitions[name].model_fields]
 PARTIAL = {"dirichlet", "labels"}
@@ -595,6 +596,48 @@ def test_natural_that_cannot_be(owners: Any, options: dict[str, Any], sentence: 
     assert str(caught.value) == sentence
 
 
+# whole
+
+
+@pytest.mark.parametrize("validation", [0.0, 0.1, 0.29, 0.999])
+def test_whole_gives_everyone_everything_but_what_is_held_out(validation: float) -> None:
+    """100 samples: everyone trains on the same ones, and nobody on what anyone has held out."""
+    assignment = split("whole", np.arange(100) % 10, clients=3, validation=validation)
+    check_cut(assignment)
+    assert assignment.sizes.tolist() == [100] * 3
+    train = [set(assignment.train(client).tolist()) for client in range(3)]
+    kept = [set(assignment.held_out(client).tolist()) for client in range(3)]
+    assert train[0] == train[1] == train[2]
+    assert kept[0] == kept[1] == kept[2]
+    assert len(kept[0]) == min(99, round(100 * validation))
+    assert train[0] | kept[0] == set(range(100))
+    assert not train[0] & kept[0]
+
+
+def test_whole_holds_out_at_random() -> None:
+    """Sorted labels must not put one class aside; another seed holds out others."""
+    labels = np.repeat(np.arange(10), 100)
+    first, second = (split("whole", labels, seed, clients=2).held_out(0) for seed in (0, 1))
+    assert len(np.unique(labels[first])) == 10
+    assert set(first) != set(second)
+    assert (first == split("whole", labels, 0, clients=2).held_out(0)).all()
+
+
+def test_whole_pooled_is_each_sample_once() -> None:
+    """For a learner without clients: the training samples once, and nothing of what is held out."""
+    one = pooled(split("whole", np.arange(100) % 10, clients=4, validation=0.2))
+    assert (one.clients, len(one.train(0)), len(one.held_out(0))) == (1, 80, 20)
+    assert set(one.train(0)) | set(one.held_out(0)) == set(range(100))
+
+
+def test_whole_of_too_many_clients() -> None:
+    with pytest.raises(ConfigError) as caught:
+        split("whole", np.zeros(50_000), clients=2001)
+    assert str(caught.value) == (
+        "clients: found 2001; each holds all 50000 training samples, so at most 2000 clients are allowed"
+    )
+
+
 # Options
 
 
@@ -606,7 +649,8 @@ def test_alpha_is_positive_and_finite(name: str, alpha: float) -> None:
 
 
 def test_every_partition_is_documented() -> None:
-    assert sorted(NAMES) == [
+    assert partitions.names() == [
         "dirichlet", "feature-noise", "iid", "label-dirichlet", "labels", "natural", "quantity", "shards",
+        "whole",
     ]  # fmt: skip
     assert all(part.__doc__ for part in partitions)

@@ -113,6 +113,26 @@ def detailed_rows(seed: int, number: int) -> Rows:
             yield {"round": number, "name": f"{name}{ending}", "value": float(draw.random())}
 
 
+LAYERS = ("conv1.weight", "conv2.weight", "fc.weight")
+
+
+def layered_rows(seed: int, rounds: int, clients: Sequence[int], every: int = 5) -> Rows:
+    """Weights of clients in every round, and metrics of layers now and then, of clients' models too."""
+    draw = np.random.default_rng(seed)
+    for number in range(1, rounds + 1):
+        for client in clients:
+            for layer in LAYERS:
+                share = (1 + 0.1 * draw.standard_normal()) / len(clients)
+                yield {"round": number, "name": "weight", "client": client, "layer": layer, "value": share}
+        if number % every:
+            continue
+        for whose in ({}, *({"model": client} for client in clients)):
+            for layer in LAYERS[:-1]:
+                value = float(draw.uniform(1, 4))
+                yield {"round": number, "name": "effective_rank", "layer": layer, "value": value, **whose}
+            yield {"round": number, "name": "effective_rank_network", "value": value, **whose}
+
+
 def many_runs(
     folder: Path, runs: int = 200, rounds: int = 1000, seeds: int = 1, forgetting: int = 20
 ) -> None:

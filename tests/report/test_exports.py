@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from synthetic import detailed_rows, full_rows, overall, write_run
+from synthetic import detailed_rows, full_rows, layered_rows, overall, write_run
 
 from mnemos.errors import ConfigError
 from mnemos.report.blocks import (
@@ -248,7 +248,7 @@ def test_heat_maps_are_thinned_when_there_is_too_much_of_them(monkeypatch: pytes
 
 def test_data_is_plain_json_whatever_a_run_has(tmp_path: Path) -> None:
     """Also of runs that have nothing yet, or that went wrong; and of none."""
-    rows = [*full_rows(0, 20, 5, 10, 3), *detailed_rows(0, 20)]
+    rows = [*full_rows(0, 20, 5, 10, 3), *detailed_rows(0, 20), *layered_rows(0, 20, range(3))]
     runs = [
         write_run(tmp_path / "full", {"rounds": 20}, rows=rows, accuracy=0.8, seconds=[1.0] * 20),
         write_run(tmp_path / "empty", {"local.lr": 0.1}, status="interrupted", rounds=0),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from synthetic import detailed_rows, full_rows, many_runs, matrix, overall, write_run
+from synthetic import detailed_rows, full_rows, layered_rows, many_runs, matrix, overall, write_run
 
 from mnemos.report.page import collect, render
 from mnemos.report.reading import runs_of
@@ -42,7 +42,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 write_run(
                     folder / name,
                     {"method.loss": loss, "local.lr": lr, "seed": seed, "rounds": 20},
-                    rows=[*full_rows(seed, 20, 5, 5, 4, top), *detailed_rows(seed, 20)],
+                    rows=[
+                        *full_rows(seed, 20, 5, 5, 4, top),
+                        *detailed_rows(seed, 20),
+                        *layered_rows(seed, 20, range(4)),
+                    ],
                     status="finished" if lr < 1 else "diverged",
                     accuracy=gained if lr < 1 else None,
                     seconds=[0.5] * 20,
@@ -85,7 +89,7 @@ def test_tables_are_filled(opened: Open, report: Path) -> None:
     with opened(report) as page:
         for table in page.locator("table").all():
             assert table.locator("tbody tr").count() > 0
-        assert page.locator("table").count() == 9
+        assert page.locator("table").count() == 10
         rows = dict(zip(labels(page), column(page, "summary", "final accuracy"), strict=True))
         assert rows["wsm, rate 0.1"].startswith("81.5 ± 0.7 %")
         assert rows["wsm, rate 10"] == "NC"
@@ -106,8 +110,8 @@ def test_a_name_is_text_whatever_it_holds(opened: Open, report: Path) -> None:
 def test_each_figure_is_drawn_when_it_is_seen(opened: Open, report: Path) -> None:
     with opened(report) as page:
         plots = page.locator(".plot")
-        assert plots.count() == 9
-        assert page.locator(".plot[data-drawn]").count() < 9  # those far down aren't yet
+        assert plots.count() == 14
+        assert page.locator(".plot[data-drawn]").count() < 14  # those far down aren't yet
         for plot in plots.all():
             plot.scroll_into_view_if_needed()
             expect(plot).to_have_attribute("data-drawn", "true")
@@ -193,6 +197,20 @@ def test_slider_and_choice(opened: Open, report: Path) -> None:
         assert "train loss" in (page.locator("#block-curves canvas").first.get_attribute("aria-label") or "")
 
 
+def test_layers_and_weights(opened: Open, report: Path) -> None:
+    """A view a layer, a view a group; a group that is hidden takes its curves along."""
+    with opened(report) as page:
+        shown = page.locator("#block-layers select option").all_text_contents()
+        assert shown == [f"effective rank, {where}" for where in ("network", "conv1.weight", "conv2.weight")]
+        page.locator("#block-weights select").select_option("wsm, rate 0.1")
+        assert page.locator("#block-weights .stacks li").all_text_contents() == [
+            f" client {client}" for client in range(4)
+        ]
+        assert column(page, "weights-table", "clients a round") == ["4"] * 6
+        page.fill("#search", "ce")
+        expect(page.locator("#block-weights .nothing")).to_be_visible()
+
+
 def test_values_can_be_read_with_the_keyboard_and_are_those_of_the_run(opened: Open, report: Path) -> None:
     """The matrix by hand: F = (−0.1, 0.4), (0.6, −0.2); F_3 = 0.6; caused by model 3: 0.4; mean 0.5."""
     with opened(report) as page:
@@ -273,7 +291,7 @@ def test_print(opened: Open, report: Path) -> None:
     """All figures are drawn for paper, also those that were never on the screen."""
     with opened(report) as page:
         assert len(page.pdf()) > 50_000
-        assert page.locator(".plot[data-drawn]").count() == 9
+        assert page.locator(".plot[data-drawn]").count() == 14
 
 
 def test_two_hundred_runs(opened: Open, tmp_path: Path) -> None:

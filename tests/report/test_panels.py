@@ -277,6 +277,137 @@ def test_a_partition_whose_data_is_not_here_is_told(tmp_path: Path) -> None:
     assert "can't be shown" in text.sentences[0]
 
 
+# --- learning metrics ---------------------------------------------------------------------------------
+
+
+def rank(number: int, layer: str | None, value: float, **more: Any) -> dict[str, Any]:
+    """A record of a layer, or of the network."""
+    name = more.pop("name", "effective_rank")
+    about = {"name": f"{name}_network"} if layer is None else {"name": name, "layer": layer}
+    return {"round": number, "value": value, **about, **more}
+
+
+def curves(lines: Block) -> dict[str, dict[str, tuple[list[float], list[float], list[float] | None]]]:
+    """x, mean and deviation by view and curve."""
+    assert isinstance(lines, Lines)
+    return {
+        view.label: {
+            one.label: (one.x.tolist(), one.mean.tolist(), None if one.std is None else one.std.tolist())
+            for one in view.series
+        }
+        for view in lines.views
+    }
+
+
+def test_learning_metrics_by_hand(tmp_path: Path) -> None:
+    """Layer a in round 5: 1 and 3 of two seeds, so 2 ± √2; layer b is in one group alone."""
+    ce = [
+        write_run(
+            tmp_path / str(seed),
+            {"seed": seed},
+            rows=[rank(5, "a", value), rank(5, None, 10.0), rank(10, "a", 4.0), rank(10, "b", math.nan)],
+        )
+        for seed, value in ((0, 1.0), (1, 3.0))
+    ]
+    wsm = write_run(tmp_path / "wsm", {"method.loss": "wsm"}, rows=[rank(5, "a", 7.0), rank(5, "b", 8.0)])
+    layers, together = blocks("ranks", *ce, wsm)
+    found = curves(layers)
+    assert list(found) == ["effective rank, network", "effective rank, a", "effective rank, b"]
+    assert found["effective rank, network"] == {"fedavg + ce": ([5], [10], [0])}
+    x, mean, std = found["effective rank, a"]["fedavg + ce"]
+    assert (x, mean, std) == ([5, 10], [2, 4], pytest.approx([math.sqrt(2), 0]))
+    assert found["effective rank, a"]["fedavg + wsm"] == ([5], [7], None)
+    assert found["effective rank, b"] == {"fedavg + wsm": ([5], [8], None)}
+    both = curves(together)
+    assert list(both) == ["effective rank: fedavg + ce", "effective rank: fedavg + wsm"]
+    assert both["effective rank: fedavg + wsm"] == {"a": ([5], [7], None), "b": ([5], [8], None)}
+    # The network's number isn't shown twice.
+    assert blocks("curves", *ce) == []
+
+
+def test_metrics_before_and_after_evbmf_are_apart(tmp_path: Path) -> None:
+    rows = [rank(1, "a", 1.0), rank(1, "a", 2.0, name="effective_rank_noisy"), rank(1, "a", 3.0, name="rank")]
+    layers, _ = blocks("ranks", write_run(tmp_path / "a", rows=rows))
+    assert list(curves(layers)) == ["effective rank, a", "effective rank, before EVBMF, a", "rank, a"]
+
+
+def test_layers_without_a_number_are_not_drawn(tmp_path: Path) -> None:
+    """The network may have one all the same."""
+    rows = [rank(1, "a", math.nan), rank(1, None, 2.0)]
+    (layers,) = blocks("ranks", write_run(tmp_path / "a", rows=rows))
+    assert list(curves(layers)) == ["effective rank, network"]
+
+
+def test_learning_metrics_of_clients_models(tmp_path: Path) -> None:
+    """Clients 2 and 5 in round 1: 1 and 3; client 5 alone in round 2."""
+    rows = [rank(1, "a", 1.0, model=2), rank(1, "a", 3.0, model=5), rank(2, "a", 5.0, model=5)]
+    rows += [rank(1, None, 4.0, model=2), rank(1, None, 6.0, model=5)]
+    (clients,) = blocks("ranks", write_run(tmp_path / "a", rows=rows))
+    found = curves(clients)
+    assert found["effective rank, network"]["fedavg + ce"][:2] == ([1], [5])
+    x, mean, std = found["effective rank, a"]["fedavg + ce"]
+    assert (x, mean, std) == ([1, 2], [2, 5], pytest.approx([math.sqrt(2), 0]))
+
+
+# --- weights ------------------------------------------------------------------------------------------
+
+
+def weight(number: int, client: int, value: float | None, layer: str | None = None) -> dict[str, Any]:
+    about = {} if layer is None else {"layer": layer}
+    return {"round": number, "name": "weight", "client": client, "value": value, **about}
+
+
+def test_weights_by_hand(tmp_path: Path) -> None:
+    """Two clients, K α = 1.2 and 0.8 in layer a, 1 in b: mean of |K α − 1| 0.1, largest 0.2.
+
+    In round 2 there is one client, with α = 1: nothing is off. So 0.4 over six weights, 1/15.
+    """
+    rows = [weight(1, 3, 0.6, "a"), weight(1, 3, 0.5, "b"), weight(1, 7, 0.4, "a"), weight(1, 7, 0.5, "b")]
+    rows += [weight(2, 7, 1.0, "a"), weight(2, 7, 1.0, "b"), weight(2, 7, None, "c")]
+    plain = [weight(1, client, 0.25) for client in range(4)]
+    run = write_run(tmp_path / "a", rows=rows)
+    same = write_run(tmp_path / "b", {"seed": 1}, rows=plain)
+    other = write_run(tmp_path / "c", {"method.loss": "wsm"}, rows=plain)
+    table, clients, layers = blocks("weights", run, other)
+    assert texts(table) == [
+        ["fedavg + ce", "1.5", "2", "0.067", "0.2", "a, round 1"],
+        ["fedavg + wsm", "4", "1", "0", "0", "the whole model, round 1"],
+    ]
+    found = curves(clients)
+    x, mean, std = found["fedavg + ce"]["client 7"]
+    assert (x, mean, std) == ([1, 2], pytest.approx([-0.1, 0]), pytest.approx([0.1 * math.sqrt(2), 0]))
+    assert found["fedavg + ce"]["client 3"][:2] == ([1], pytest.approx([0.1]))
+    assert found["fedavg + wsm"]["client 0"] == ([1], [0], None)
+    # Only where there are layers, mean over the clients of a round.
+    (only,) = curves(layers).values()
+    assert only["a"][1] == pytest.approx([0.2, 0])
+    assert only["b"][1] == [0, 0]
+    # Of several seeds, the table has all and the curves the lowest.
+    table, clients, _ = blocks("weights", run, same)
+    assert texts(table)[0][3:5] == ["0.033 ± 0.05", "0.1 ± 0.1"]
+    assert list(curves(clients)["fedavg + ce"]) == ["client 3", "client 7"]
+
+
+def test_weights_of_many_clients_are_the_ends_and_the_middle(tmp_path: Path) -> None:
+    """Three of twelve clients a round."""
+    shares = (0.1, 0.3, 0.6)
+    rows = [weight(n, 3 * (n - 1) + k, share) for n in range(1, 5) for k, share in enumerate(shares)]
+    table, clients = blocks("weights", write_run(tmp_path / "a", rows=rows))
+    assert texts(table)[0][1] == "3"
+    found = curves(clients)["fedavg + ce"]
+    assert {name: mean for name, (_, mean, _) in found.items()} == {
+        "largest": pytest.approx([0.8] * 4),
+        "median": pytest.approx([-0.1] * 4),
+        "smallest": pytest.approx([-0.7] * 4),
+    }
+
+
+def test_weights_almost_those_of_a_plain_mean_are_told(tmp_path: Path) -> None:
+    rows = [weight(1, 0, 0.50001), weight(1, 1, 0.49999)]
+    table, _ = blocks("weights", write_run(tmp_path / "a", rows=rows))
+    assert texts(table)[0][3:5] == ["2e-05", "2e-05"]
+
+
 # --- robustness ---------------------------------------------------------------------------------------
 
 

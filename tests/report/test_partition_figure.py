@@ -44,6 +44,12 @@ def test_numbers_by_hand() -> None:
     }
 
 
+def test_a_sample_of_several_clients_is_left_out_nowhere() -> None:
+    everyone = partitions.parse({"name": "whole", "clients": 3}).split(LABELS, None, np.random.default_rng(0))
+    facts = summarise(everyone, LABELS)
+    assert (facts["samples"], facts["left_out"], facts["distance_max"]) == (3 * len(LABELS), 0, 0)
+
+
 def test_counts_of_some_clients() -> None:
     assert label_counts(BY_HAND, LABELS, 3, np.array([1, 2])).tolist() == [[0, 2, 2], [0, 0, 0]]
 

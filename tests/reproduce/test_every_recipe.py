@@ -13,12 +13,19 @@ from mnemos.reproduce.cell import Cell
 from mnemos.reproduce.reproduction import Reproduction
 from mnemos.runs.execute import Silent
 from mnemos.runs.pool import in_turn
+from papers_data import write_few_images
 
 SMALLEST = 0.0002
 """Two rounds, four clients of which two train, ResNets of an eighth of their width."""
 
-_LONG = ("42 iterations", "70 iterations")
-"""Columns that are like their neighbours, only longer."""
+_LONG = ("42 iterations", "70 iterations", "all data each")
+"""Columns that are like their neighbours, only longer; they are run where they have none."""
+
+
+@pytest.fixture(scope="module")
+def few_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For recipes in which clients are few, and hold much."""
+    return write_few_images(tmp_path_factory.mktemp("few-images"))
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +38,8 @@ def few(cells: list[Cell]) -> list[str]:
     """Three cells or so, from all over the recipe: a run takes half a second."""
     # A row's method is its last name; the names before are learning rates and norms.
     methods = list(dict.fromkeys(cell.row[-1] for cell in cells))
-    columns = [column for column in dict.fromkeys(cell.column for cell in cells) if column not in _LONG]
+    every = list(dict.fromkeys(cell.column for cell in cells))
+    columns = [column for column in every if column not in _LONG] or every
     number = max(len(methods), len(columns))
     pairs = list(zip(islice(cycle(methods), number), islice(cycle(columns), number), strict=True))
     step = -(-number // 3)
@@ -40,7 +48,11 @@ def few(cells: list[Cell]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_it_runs_at_the_smallest_scale(name: str, runs: Path, papers_data: Path) -> None:
+def test_it_runs_at_the_smallest_scale(
+    name: str, runs: Path, papers_data: Path, few_images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name.startswith("feder/"):
+        monkeypatch.setenv("MNEMOS_DATA", str(few_images))
     known, recipe = find_recipe(name)
     chosen = few(recipe.of(SMALLEST))
     reproduction = Reproduction(known, recipe, runs, SMALLEST, (0,), tuple(chosen))

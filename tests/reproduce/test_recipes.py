@@ -14,6 +14,8 @@ from mnemos.reproduce.cell import Cell, Reported
 from mnemos.reproduce.recipe import Recipe
 
 NAMES = [
+    "feder/table-4.2",
+    *(f"feder/figure-{n}" for n in (*(f"4.{n}" for n in range(1, 16)), "a.1")),
     *(f"tce/{item}" for item in ("table-1", "table-2", *(f"figure-{n}" for n in range(2, 8)))),
     *(f"thesis/table-3.{n}" for n in (1, 2, 3)),
     *(f"thesis/figure-{n}" for n in ("2.2", "3.1", "3.2", "3.3", "3.4", "3.5", "a.1", "a.2")),
@@ -45,9 +47,13 @@ def test_each_is_valid_and_complete(name: str) -> None:
     assert recipe.notes["How the paper is read"]
     # Where there are no numbers, the paper's words stand beside ours.
     assert recipe.says or any(cell.reported.mean for cell in found)
-    for cell in found:
+    assert {type(cell.experiment.engine).name for cell in found} == {"threads"}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("feder/")])
+def test_what_the_papers_on_forgetting_have_in_common(name: str) -> None:
+    for cell in find_recipe(name)[1].of(1.0):
         experiment = cell.experiment
-        assert type(experiment.engine).name == "threads"
         assert (experiment.partition.clients, experiment.partition.validation) in {
             (100, 0.1),
             (30, 0.1),
@@ -67,6 +73,67 @@ def test_a_papers_base_is_an_experiment(paper: str) -> None:
     assert experiment.model.norm == ("mixed" if paper == "thesis" else "group")
     assert experiment.evaluate.test_last == (1 if paper == "tce" else 100)
     assert experiment.local.lr == (0.05 if paper == "wsm" else 0.1)
+
+
+FEDER = {  # without a federation, FedAvg, FedER
+    "Adam": (0.7171, 0.7687, 0.7705),
+    "Adam with StepLR": (0.7454, 0.7571, 0.7597),
+    "AdamP": (0.7006, 0.5089, 0.4943),
+    "AdamP with StepLR": (0.7639, 0.7185, 0.7268),
+    "RMSGD": (0.6022, 0.6007, 0.6052),
+}
+
+
+def test_feder_table_4_2_by_hand() -> None:
+    """Three methods in the first column, two in the second: the baseline has nobody to split data among."""
+    found = cells("feder/table-4.2")
+    assert len(found) == 5 * (3 + 2)
+    for optimiser, numbers in FEDER.items():
+        methods = ("Non-Fed Baseline", "FedAvg", "FedER")
+        whole = [found[f"{optimiser}, {method}/all data each"] for method in methods]
+        quarter = [found[f"{optimiser}, {method}/a quarter each"] for method in methods[1:]]
+        assert tuple(cell.reported.mean for cell in whole) == numbers
+        assert tuple(cell.reported.mean for cell in quarter) == numbers[1:]
+        for cell in (*whole, *quarter):
+            experiment, local = cell.experiment, cell.experiment.local
+            assert type(local.optimizer).name == optimiser.split()[0].lower()
+            assert local.schedule.dump() == (
+                {"name": "step", "over": "rounds", "size": 25, "gamma": 0.5}
+                if "StepLR" in optimiser
+                else {"name": "constant"}
+            )
+            assert (local.epochs, local.batch, local.lr, local.weight_decay) == (1, 128, 1e-3, 1e-4)
+            assert local.optimizer_state == "kept"
+            assert (experiment.rounds, experiment.participation, experiment.partition.clients) == (250, 1, 4)
+        assert [type(cell.experiment.method).name for cell in whole] == ["centralised", "fedavg", "feder"]
+        assert whole[0].experiment.method.budget == "client"
+        assert type(whole[1].experiment.method.weighting).name == "uniform"
+
+
+def test_feder_figures_are_the_cells_of_the_table() -> None:
+    """In the order of the sections, five of each method; A.1 has another weighting, and no number."""
+    table = cells("feder/table-4.2")
+    methods = ("Non-Fed Baseline", "FedAvg", "FedER")
+    wanted = [f"{optimiser}, {method}" for method in methods for optimiser in FEDER]
+    for number, row in enumerate(wanted, 1):
+        found = cells(f"feder/figure-4.{number}")
+        assert list(found) == [name for name in table if name.startswith(f"{row}/")]
+        for name, cell in found.items():
+            assert (cell.reported, cell.experiment.hash()) == (
+                table[name].reported,
+                table[name].experiment.hash(),
+            )
+    for cell in cells("feder/figure-a.1").values():
+        assert type(cell.experiment.method.weighting).name == "stable-rank"
+        assert cell.reported == Reported()
+
+
+def test_feder_base_is_an_experiment() -> None:
+    experiment = load_experiment(recipes_folder() / "feder" / "base.yaml")
+    assert [type(part).name for part in experiment.local.augment] == ["crop", "flip", "cutout"]
+    assert experiment.local.augment[2].size == 16
+    assert (type(experiment.model).name, experiment.model.norm) == ("resnet18", "batch")
+    assert type(experiment.partition).name == "whole"
 
 
 def test_wsm_table_3_by_hand() -> None:

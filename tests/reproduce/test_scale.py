@@ -103,6 +103,16 @@ def test_rounds_are_rounded_to_the_nearest() -> None:
     assert [scaled_round(number, 0.25) for number in (1, 2, 5, 6)] == [1, 1, 1, 2]
 
 
+def test_a_schedule_takes_the_same_course() -> None:
+    """It falls ten times in 250 rounds, and so it does in 50."""
+    falls = {"name": "step", "size": 25, "gamma": 0.5}
+    small = shrink(experiment(rounds=250, local={"schedule": falls}), 0.2)
+    assert (small.rounds, small.local.schedule.size, small.local.schedule.gamma) == (50, 5, 0.5)
+    cosine = {"name": "cosine", "length": 100}
+    assert shrink(experiment(local={"schedule": cosine}), 0.2).local.schedule.length == 20
+    assert shrink(experiment(local={"schedule": "cosine"}), 0.2).local.schedule.length is None
+
+
 def test_forgetting_every_so_many_rounds() -> None:
     assert shrink(experiment(evaluate={"forgetting": 400}), 0.1).evaluate.forgetting == 40
     assert shrink(experiment(evaluate={"forgetting": 0, "test_last": 0}), 0.1).evaluate.test_last == 0
@@ -114,7 +124,7 @@ def test_scales_that_make_no_sense(scale: float) -> None:
         shrink(experiment(), scale)
 
 
-@pytest.mark.parametrize("name", ["wsm/figure-4", "tce/figure-2", "thesis/table-3.2"])
+@pytest.mark.parametrize("name", ["wsm/figure-4", "tce/figure-2", "thesis/table-3.2", "feder/table-4.2"])
 def test_recipes_at_every_scale(name: str) -> None:
     _, recipe = find_recipe(name)
     for scale in (0.5, 0.1, 0.03, 0.001):

@@ -202,6 +202,15 @@ def test_forgetting_by_hand(tmp_path: Path) -> None:
     assert [path.name for path in shown.figures] == ["forgetting-few.png"]
 
 
+def test_curves_of_several_metrics(tmp_path: Path) -> None:
+    show = {"name": "curves", "metrics": ["validation_accuracy", "train_loss"]}
+    mine = reproduction(tmp_path, rows={"FedAvg": {}}, columns={"few": {}}, show=show, seeds=[0])
+    metrics = (("validation_accuracy", 1, 0.1), ("train_loss", 1, 2.0))
+    ended(tmp_path, mine.cells[0], 0, 0.5, metrics)
+    names = [path.name for path in mine.show().figures]
+    assert names == ["curves-few-validation_accuracy.png", "curves-few-train_loss.png"]
+
+
 def test_nothing_run_yet_draws_nothing(tmp_path: Path) -> None:
     for show in ("curves", "forgetting", {"name": "heatmaps", "rounds": [2]}):
         shown = reproduction(tmp_path, show=show).show()

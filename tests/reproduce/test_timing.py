@@ -46,6 +46,22 @@ def test_steps_by_hand(timed: list[Experiment], papers_data: Path, tmp_path: Pat
     assert [type(experiment.model).name for experiment in timed] == ["lenet", "resnet18"]
 
 
+def test_steps_of_clients_with_all_data_and_of_one_learner(
+    timed: list[Experiment], papers_data: Path, tmp_path: Path
+) -> None:
+    """980 of 1,000 samples to train on are 8 batches of 128, a quarter of them 2; in 250 rounds."""
+    known, table = Timing(tmp_path), cells("feder/table-4.2")
+    rounds = {
+        "Adam, FedAvg/all data each": 4 * 8,
+        "Adam, FedAvg/a quarter each": 4 * 2,
+        "AdamP, FedER/all data each": 4 * 8,
+        "RMSGD, Non-Fed Baseline/all data each": 8,
+    }
+    for name, steps in rounds.items():
+        assert known.seconds(table[name].experiment, 1) == pytest.approx(250 * steps)
+    assert [type(experiment.local.optimizer).name for experiment in timed] == ["sgd"]
+
+
 def test_without_data_nothing_is_timed(timed: list[Experiment], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("MNEMOS_DATA", str(tmp_path))
     assert Timing(tmp_path).seconds(cells("wsm/table-3")["FedAvg/CIFAR-10"].experiment, 1) is None

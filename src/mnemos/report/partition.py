@@ -52,7 +52,7 @@ def summarise(assignment: Assignment, labels: Ints) -> dict[str, int | float]:
     return {
         "clients": assignment.clients,
         "samples": len(assignment.order),
-        "left_out": len(labels) - len(assignment.order),
+        "left_out": len(labels) - len(np.unique(assignment.order)),
         "training": int(assignment.train_sizes().sum()),
         "size_min": int(sizes.min()),
         "size_median": float(np.median(sizes)),

@@ -11,11 +11,13 @@ from mnemos.data.partitions.dirichlet import Dirichlet
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.models.resnet import ResNet
+from mnemos.optim.schedule import Cosine, Schedule, Steps
 from mnemos.overrides import flatten
 
 RULES = (
     "Rounds are multiplied by S (at least 2), and so are the rounds between validations and the last rounds "
-    "that are tested (each at least 1), and the rounds whose forgetting is measured. "
+    "that are tested (each at least 1), the rounds whose forgetting is measured, and the rounds or epochs in "
+    "which a learning-rate schedule falls. "
     "ResNets' width is multiplied by √S (at least 1/8); LeNet keeps its width. "
     "Clients stay as they are down to S = 0.1; below, their number is multiplied by 10·S (at least 4): the "
     "first so many take part with the samples they had among all, the others are left out. A cohort doesn't "
@@ -69,6 +71,7 @@ def shrink(experiment: Experiment, scale: float) -> Experiment:
     }
     if isinstance(experiment.model, ResNet):
         changes["model.width"] = round(experiment.model.width * max(_NARROWEST, math.sqrt(scale)), 4)
+    changes |= _schedule(experiment.local.schedule, scale)
     return experiment.override(changes | _population(experiment, scale))
 
 
@@ -76,6 +79,15 @@ def _forgetting(rounds: int | tuple[int, ...], scale: float) -> int | list[int]:
     if isinstance(rounds, int):
         return scaled_round(rounds, scale) if rounds else 0
     return sorted({scaled_round(number, scale) for number in rounds})
+
+
+def _schedule(schedule: Schedule, scale: float) -> dict[str, Any]:
+    """The same course in fewer rounds; local epochs stay, so epochs become fewer alike."""
+    if isinstance(schedule, Steps):
+        return {"local.schedule.size": scaled_round(schedule.size, scale)}
+    if isinstance(schedule, Cosine) and schedule.length is not None:
+        return {"local.schedule.length": scaled_round(schedule.length, scale)}
+    return {}
 
 
 def _population(experiment: Experiment, scale: float) -> dict[str, Any]:

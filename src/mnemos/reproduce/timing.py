@@ -1,8 +1,8 @@
 """How long recipes take here, from a timing of one experiment for each model and kind of image.
 
 Timing each cell of all recipes would take an hour. Their cells differ in much that hardly matters for the
-time: loss, norm, learning rate, how labels are spread. What matters is counted: rounds, clients in a round,
-and their steps.
+time: loss, norm, optimiser, learning rate, how labels are spread. What matters is counted: rounds, clients in
+a round, and their steps.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from pathlib import Path
 from mnemos.data.dataset import Dataset, Source
 from mnemos.data.download import OFFLINE
 from mnemos.data.load import load
+from mnemos.data.partitions.whole import Whole
 from mnemos.errors import DataError
 from mnemos.experiment import Experiment
+from mnemos.methods.centralised import Centralised
 from mnemos.models.resnet import ResNet
 from mnemos.runs.estimate import environment, estimate
 
@@ -27,6 +29,9 @@ _ALIKE = {
     "local.epochs": 3,
     "local.steps": None,
     "local.lr": 0.01,
+    "local.optimizer": "sgd",
+    "local.optimizer_state": "fresh",
+    "local.schedule": "constant",
     "rounds": 100,
     "evaluate": {"every": 50, "test_last": 0},
     "measures": [],
@@ -52,7 +57,7 @@ class Timing:
             return None
         norm = {"model.norm": "group"} if isinstance(experiment.model, ResNet) else {}
         timed = experiment.override({**_ALIKE, **norm})
-        key = json.dumps([cores, dataset.shape, timed.model.dump()])
+        key = json.dumps([cores, dataset.shape, timed.model.dump(), timed.local.batch])
         if key not in self._step:
             seconds = estimate(timed, self._folder, cores=cores)
             self._step[key] = None if seconds is None else seconds / _steps(timed, dataset)
@@ -69,8 +74,12 @@ def _here(source: Source) -> Dataset | None:
 
 def _steps(experiment: Experiment, dataset: Dataset) -> float:
     """Of all clients in all rounds."""
-    partition, local = experiment.partition, experiment.local
-    samples = len(dataset.train) // getattr(partition, "population", partition.clients)
+    partition, local, method = experiment.partition, experiment.local, experiment.method
+    learners = math.floor(experiment.participation * partition.clients + 1e-9)
+    samples = len(dataset.train)
+    if isinstance(method, Centralised) and method.budget == "client":
+        learners = 1
+    elif not isinstance(partition, Whole):
+        samples //= getattr(partition, "population", partition.clients)
     epoch = math.ceil(samples * (1 - partition.validation) / local.batch)
-    steps = local.steps or local.epochs * epoch
-    return experiment.rounds * math.floor(experiment.participation * partition.clients + 1e-9) * steps
+    return experiment.rounds * learners * (local.steps or local.epochs * epoch)

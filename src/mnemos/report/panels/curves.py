@@ -13,6 +13,8 @@ from mnemos.report.panel import Panel, panels
 _FIRST = ("validation_accuracy", "test_accuracy", "train_loss", "validation_loss", "test_loss")
 _ELSEWHERE = {"bytes_up", "bytes_down", "forgetting", "own_accuracy"}
 """Metrics that have a panel of their own."""
+NETWORK = "_network"
+"""How the names of metrics end that are made of layers'; they are shown beside these."""
 
 
 @panels.register("curves")
@@ -26,7 +28,7 @@ class Curves(Panel):
         """One view a metric."""
         known = dict.fromkeys(name for group in groups for one in group.readings for name in one.names())
         names = [name for name in _FIRST if name in known]
-        names += [name for name in known if name not in {*_FIRST, *_ELSEWHERE}]
+        names += [name for name in known if name not in {*_FIRST, *_ELSEWHERE} and not name.endswith(NETWORK)]
         views = [view for name in names if (view := over_rounds(groups, name)).series]
         if views:
             yield Lines(
