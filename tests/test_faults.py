@@ -64,9 +64,11 @@ def test_who_vanishes_costs_nothing_but_its_update():
     assert not any(client in federation.states for client in gone)
 
 
-def test_a_round_in_which_all_vanish_changes_nothing():
+@pytest.mark.parametrize("engine", ["serial", "threads", "vmap", "auto"])
+def test_a_round_in_which_all_vanish_changes_nothing(engine):
     start = Federation(experiment()).server.model
-    federation, outcomes = play(experiment(rounds=2, faults=[{"name": "drop-outs", "rate": 1.0}]))
+    drops = {"name": "drop-outs", "rate": 1.0}
+    federation, outcomes = play(experiment(rounds=2, engine=engine, faults=[drops]))
     assert torch.equal(federation.server.model, start)
     assert federation.round == 2
     assert [len(named(outcome, "dropped")) for outcome in outcomes] == [8, 8]
@@ -141,6 +143,7 @@ def test_all_methods_with_uploads_take_a_riders():
         ({"faults": ["free-riders", "free-riders"]}, "each fault can be named once"),
         ({"screens": ["free-riders", "free-riders"]}, "each screen can be named once"),
         ({"faults": ["free-riders"], "method": "fedcurv"}, "faults: curvature passes over"),
+        ({"faults": ["free-riders"], "method": "centralised"}, "faults: they are clients'"),
     ],
 )
 def test_wrong_faults_are_one_sentence(changes, words):

@@ -15,7 +15,7 @@ from mnemos.errors import DataError
 from mnemos.runs import checkpoint
 from mnemos.runs.execute import Silent, resume
 from mnemos.runs.run import runs_in
-from mnemos.states import States
+from mnemos.states import Shelves, States
 
 EXAMPLE = {"vector": torch.zeros(3), "number": torch.zeros(()), "matrix": torch.zeros(2, 2)}
 WIDTH = 3 + 1 + 4
@@ -387,3 +387,36 @@ def test_after_a_loss_of_power_only_what_was_surely_written_counts(tiny, tmp_pat
     resume(part.path, 6, Watching())
     assert began == [1]
     assert part.file("model.safetensors").read_bytes() == whole.file("model.safetensors").read_bytes()
+
+
+def test_shelves_of_two_widths_go_on_from_an_older_index(path):
+    """Clients 0 and 2 have states of eight numbers, 1 and 3 of one; rows are counted on each shelf."""
+    which = np.array([0, 1, 0, 1], np.int16)
+
+    def shelves():
+        made = Shelves([States(EXAMPLE), States({"number": torch.zeros(())})], which)
+        made.keep_in(path)
+        return made
+
+    def hold(made, value):
+        for client in range(4):
+            made.hold(client, {"number": torch.tensor(float(value))} if client % 2 else state(value))
+        made.commit(value)
+
+    one = shelves()
+    hold(one, 1)
+    older = one.index()
+    hold(one, 2)
+    newer = one.index()
+    again = shelves()
+    again.restore(*newer)
+    again.spare(*older, 2)
+    assert_is(again[2], 2)
+    assert float(again[3]["number"]) == 2
+    hold(again, 3)  # into rows that neither index speaks of
+    for index, value in ((older, 1), (newer, 2)):
+        back = shelves()
+        back.restore(*index)
+        assert_is(back[0], value)
+        assert float(back[1]["number"]) == value
+    assert sorted(file.name for file in path.parent.iterdir()) == ["clients-1.bin", "clients.bin"]

@@ -48,12 +48,13 @@ def check_model(module: nn.Module, shape: tuple[int, ...]) -> None:
         )
 
 
-def check(experiment: Experiment, dataset: Dataset, assignment: Assignment, module: nn.Module) -> None:
+def check(
+    experiment: Experiment, local: Local, dataset: Dataset, assignment: Assignment, module: nn.Module
+) -> None:
     """Contradictions that only show when experiment, data and model come together."""
-    local = experiment.plan.local
     layout = Layout.of(module)
     experiment.method.check(layout, local, len(dataset.classes))
-    _check_optimizer(experiment, layout)
+    _check_optimizer(experiment.rounds, local, layout)
     if experiment.method.wants_features:
         try:
             features_and_logits(module, torch.zeros(2, *dataset.shape))
@@ -89,16 +90,15 @@ def check(experiment: Experiment, dataset: Dataset, assignment: Assignment, modu
             )
 
 
-def _check_optimizer(experiment: Experiment, layout: Layout) -> None:
-    local = experiment.plan.local
+def _check_optimizer(rounds: int, local: Local, layout: Layout) -> None:
     try:
         local.optimizer.check(layout, kept=local.keeps, decay=local.weight_decay)
     except ConfigError as error:
         raise error.under("local.optimizer") from None
     # The first steps of the last round have its highest rate.
-    if not local.lr * local.schedule.factor(experiment.rounds, 0, local.epochs):
+    if not local.lr * local.schedule.factor(rounds, 0, local.epochs):
         raise ConfigError(
-            f"the rate is 0 before the last round, {experiment.rounds}; a floor or another length avoids it",
+            f"the rate is 0 before the last round, {rounds}; a floor or another length avoids it",
             "local.schedule",
         )
 
@@ -108,7 +108,7 @@ _SKEWED = 0.5
 
 
 def warnings(
-    experiment: Experiment, dataset: Dataset, assignment: Assignment, module: nn.Module
+    experiment: Experiment, local: Local, dataset: Dataset, assignment: Assignment, module: nn.Module
 ) -> tuple[str, ...]:
     """Combinations that are known to hurt."""
     found = []
@@ -134,7 +134,6 @@ def warnings(
     asked = experiment.evaluate.forgetting
     if isinstance(asked, tuple) and asked and min(asked) > experiment.rounds:
         found.append(f"evaluate.forgetting begins with round {min(asked)}, and there are {experiment.rounds}")
-    local = experiment.plan.local
     return (*found, *_about_epochs(local, assignment), *method.warnings(local))
 
 

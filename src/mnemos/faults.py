@@ -90,4 +90,5 @@ def pretended(task: Task, delta: Tensor, dataset: Dataset, layout: Layout) -> Up
 
 
 def _rms(vector: Tensor) -> float:
-    return float(vector.square().mean().sqrt())
+    # By numpy: torch's sum depends on the number of threads in its last bits.
+    return float(np.sqrt(np.square(vector.double().numpy()).mean()))

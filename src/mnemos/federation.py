@@ -5,34 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnemos import rng
-from mnemos.arrivals import Arrivals, Check
+from mnemos.arrivals import Check
 from mnemos.checks import check, check_model, warnings
-from mnemos.client import fresh_model, kept
-from mnemos.data.dataset import Dataset
+from mnemos.client import fresh_model
+from mnemos.data.dataset import Dataset, Split
 from mnemos.data.load import load
 from mnemos.data.partition import Assignment, Ints
 from mnemos.data.streams import training_counts
+from mnemos.distil import Exchange, Voice, shared, unlabelled
 from mnemos.engines.engine import Runner, Work
+from mnemos.engines.several import open_each
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
-from mnemos.measures.evaluate import Evaluator
-from mnemos.measures.measure import Moment, Opening, Record, Scores, Watch
+from mnemos.groups import Group, Peers, Progress
+from mnemos.measures.measure import Moment, Record, Scores
 from mnemos.message import Plan, Task
-from mnemos.meta import MetaStep, drawn
-from mnemos.methods.exchange import Cohort, Fold, Server, State, Update
-from mnemos.ranks.spectra import ranked
-from mnemos.states import States
+from mnemos.meta import drawn
+from mnemos.methods.exchange import Server
+from mnemos.mixed import cast, check_mixed, exchange_of, held_by
+from mnemos.models.mixed import Ensemble, Mixed, mean_prediction
+from mnemos.states import Shelves, States
 from mnemos.vector import Layout
-
-_BUFFERS = "buffers"
-_LAST = "federation.last"
-"""The model's change in the round before, which faults and screens go by; zero before the first."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,14 @@ class Outcome:
     """Why there is no point in going on; empty, as a rule."""
 
 
+class _Judged(NamedTuple):
+    """What the federation's model says of some samples."""
+
+    together: Scores
+    each: list[tuple[int | None, Scores]]
+    """Its branches, if it has several, by the clients whose own they are."""
+
+
 class Federation:
     """A population of clients, a server, and the rounds between them."""
 
@@ -59,75 +68,73 @@ class Federation:
         self.cohort_size, self._eligible = _participants(experiment, clients)
         plan = experiment.plan
         local, self.assignment = experiment.method.arrange(plan.local, clients, self.cohort_size)
-        self.plan = plan.model_copy(update={"local": local})
         if self.assignment is not clients:  # others learn than those who were dealt samples: all of them
             self.cohort_size = self._eligible = self.assignment.clients
-        self._population = self._eligible if isinstance(self._eligible, int) else len(self._eligible)
+            if experiment.faults:
+                raise ConfigError(f"they are clients', and {experiment.method.name} has none", "faults")
+        check_mixed(experiment)
+        self._cast = cast(experiment, self.assignment.clients)
+        self.plan = plan.model_copy(update={"local": local, "model": self._cast.model})
         module = _model(self.plan, self.dataset)
-        check(experiment, self.dataset, self.assignment, module)
         self.layout = Layout.of(module)
         self.method = experiment.method
-        model, buffers = self.layout.gather(module.state_dict())
-        self.server = Server(model, buffers, self.method.server_state(self.layout))
-        if experiment.faults or experiment.screens:
-            self.server = self.server.moved(model, {_LAST: self.layout.zeros()})
-        self._arrivals = Arrivals(experiment, self.dataset, self.layout, self.assignment.clients)
-        meta = self.method.meta
-        self._meta = None if meta is None else MetaStep(self.plan, meta, self.dataset)
-        optimizer = kept(local, local.optimizer.init(model, self.layout))
-        state = {**self.method.client_state(self.layout), **optimizer}
-        self.states = States(self._remembered(state, buffers))
+        sentences: list[str] = []
+        self.groups = [self._group(which, module, sentences) for which in range(len(self._cast.models))]
+        self.warnings = tuple(dict.fromkeys(sentences))
+        first = [group.first() for group in self.groups]
+        self._sizes = [len(server.model) for server in first], [len(server.buffers) for server in first]
+        self.server = self._joined(first)
+        self.states = Shelves([States(group.example) for group in self.groups], self._cast.which)
+        self._exchange = self._open_exchange()
         self.round = 0
         self.at_chance_since: int | None = None
-        self.warnings = warnings(experiment, self.dataset, self.assignment, module)
-        self._evaluator = Evaluator(module, self.dataset, self.method.buffers.in_batches)
         self._held_out = torch.from_numpy(self.assignment.union_held_out())
+
+    def _group(self, which: int, module: nn.Module, sentences: list[str]) -> Group:
+        """The clients with one of the models, once nothing is wrong with them; adds what is known to hurt."""
+        members, name = self._cast.members(which), ""
+        if isinstance(module, Ensemble):
+            place = self._cast.branches.index(which)
+            module, name = module.branches[place], "" if self._cast.peers else f"branches.{place}"
+        held = held_by(members, self.assignment) if len(self._cast.models) > 1 else self.assignment
+        check(self.experiment, self.plan.local, self.dataset, held, module)
+        sentences += warnings(self.experiment, self.plan.local, self.dataset, held, module)
+        plan = self.plan.model_copy(update={"model": self._cast.models[which]})
+        kind = Peers if self._cast.peers else Group
+        return kind(self.experiment, plan, self.dataset, self.assignment, module, members, name)
+
+    def _open_exchange(self) -> Exchange | None:
+        options = exchange_of(self.experiment)
+        if options is None:
+            return None
+        samples = _drawn(self.experiment, len(self.dataset.train))[1]
+        plans = [group.plan for group in self.groups]
+        return Exchange(options, plans, self.dataset, unlabelled(self.dataset, samples))
 
     def open(self) -> Runner:
         """The engine, ready to run cohorts."""
         work = Work(self.cohort_size, self.experiment.rounds)
-        return self.experiment.engine.open(self.plan, self.dataset, work)
+        return open_each(self.experiment.engine, [group.plan for group in self.groups], self.dataset, work)
 
     def advance(self, runner: Runner) -> Outcome:
         """One round."""
         number = self.round + 1
-        fold = self.method.server.fold(self.layout)
-        records: list[Record] = []
-        loss, samples, sent, arrived, used = 0.0, 0, 0, 0, 0
         self.states.drop()  # of a round that was broken off
-        watches = self._watches(number)
-        compared: list[Update] = []
-        tasks, last = self._tasks(number, runner), self.server.state.get(_LAST, self.server.model[:0])
-        for client, update, trained, reason in self._arrivals.of(
-            runner, tasks, self.server.model, last, self.checks
-        ):
-            if update is None:
-                records.append(Record(number, "dropped", 1.0, client=client))
-                continue
-            arrived += 1
-            sent += _bytes(update.delta, *update.change.values())
-            sent += _bytes(update.buffers) if self.method.buffers.sent else 0
-            if reason is not None:
-                records.append(Record(number, f"rejected: {reason}", 1.0, client=update.client))
-                continue
-            for watch in watches:
-                buffers = update.buffers if self.method.buffers.sent else self.server.buffers
-                watch.see(update.client, self.server.model + update.delta, buffers)
-            if self.method.weighting.compares:
-                compared.append(update)
-            else:
-                fold.add(update, self.method.weighting.weigh(update, self.layout))
-            used += 1
-            if not trained:
-                continue  # it has neither a loss nor anything to remember
-            self.states.hold(update.client, self._remembered(update.state, update.buffers))
-            records.append(Record(number, "train_loss", update.loss, client=update.client))
-            loss += update.loss * update.samples
-            samples += update.samples
-        if arrived and not used:
+        before = [self._part(which) for which in range(len(self.groups))]
+        cohort, done = self.cohort(number), []
+        for which, group in enumerate(self.groups):
+            clients, tasks = self._clients(cohort, which), self._tasks(number, runner, which)
+            done.append(
+                group.advance(number, clients, tasks, before[which], self.states, runner, self.checks)
+            )
+        records = [record for one in done for record in one.records]
+        if any(one.arrived for one in done) and not any(one.used for one in done):
             raise DivergedError(f"round {number}: no update of the {self.cohort_size} clients could be used")
-        records += self._compare(number, tuple(compared), fold)
-        server = self._next(fold) if used else self.server
+        said = self._talk(number, done)
+        server = self._joined(
+            [group.moved(old, one.server) for group, old, one in zip(self.groups, before, done, strict=True)]
+        )
+        loss, samples = sum(one.loss for one in done), sum(one.samples for one in done)
         finite = all(bool(torch.isfinite(part).all()) for part in (server.model, server.buffers))
         if not (finite and math.isfinite(loss)):
             what = "training loss" if finite else "model"
@@ -136,86 +143,77 @@ class Federation:
             )
         self.server, self.round = server, number
         self.states.commit(number)
-        received = _bytes(self.server.model, *self.method.broadcast(self.server).values())
-        received += _bytes(self.server.buffers) if self.method.buffers.received else 0
+        received = said + sum(
+            group.received(one.server) * len(self._clients(cohort, which))
+            for which, (group, one) in enumerate(zip(self.groups, done, strict=True))
+        )
         mean = loss / samples if samples else math.nan  # of a round in which nobody has trained
         if samples:
             records.append(Record(number, "train_loss", mean))
         records += [
-            Record(number, "bytes_up", float(sent)),
-            Record(number, "bytes_down", float(received * self.cohort_size)),
+            Record(number, "bytes_up", float(said + sum(one.sent for one in done))),
+            Record(number, "bytes_down", float(received)),
         ]
-        for watch in watches:
-            records += watch.records()
+        records += [record for one in done for record in one.watched]
         validation, test = self._evaluate(number)
         records += self._measure(number, validation, test)
-        stuck = self._at_chance(number, validation)
-        return Outcome(number, records, mean, validation, test, stuck)
+        scores = validation and validation.together
+        stuck = self._at_chance(number, scores)
+        return Outcome(number, records, mean, scores, test and test.together, stuck)
 
-    def _next(self, fold: Fold) -> Server:
-        """The server after a round with updates."""
-        aggregate = fold.result()
-        share = aggregate.clients / self._population
-        server = self.method.server_step(self.server, replace(aggregate, share=share))
-        if self._meta is not None:
-            server = self._meta(server)
-        if _LAST in server.state:
-            server = server.moved(server.model, {_LAST: server.model - self.server.model})
-        return server
+    def _talk(self, number: int, done: list[Progress]) -> int:
+        """Let models learn from each other, if it is time; gives the bytes that peers have sent for it."""
+        if self._exchange is None or not self._exchange.due(number):
+            return 0
+        voices = [group.voices(one) for group, one in zip(self.groups, done, strict=True)]
+        flat = [Voice(which, *voice) for which, several in enumerate(voices) for voice in several]
+        after = iter(self._exchange(flat))
+        for group, one, several in zip(self.groups, done, voices, strict=True):
+            one.server = group.taught(one, [next(after) for _ in several])
+        return self._exchange.bytes * len(flat) * (len(flat) - 1) if self._cast.peers else 0
 
     def close(self) -> None:
         """Let go of threads."""
-        self._evaluator.close()
+        for group in self.groups:
+            group.close()
 
     def cohort(self, number: int) -> Ints:
         """The clients of a round."""
         generator = rng.numpy_generator(self.experiment.seed, "selection", number)
         return self.experiment.selection.select(self._eligible, self.cohort_size, generator)
 
-    def _tasks(self, number: int, runner: Runner) -> Iterator[Task]:
-        received = self.method.broadcast(self.server)
-        fresh = self.method.client_state(self.layout)
-        noise = self.assignment.noise
-        for client in self.cohort(number).tolist():
-            state, buffers = fresh, self.server.buffers
-            if client in self.states:
-                state = self.states[client]
-                buffers = state.pop(_BUFFERS, buffers)
-            samples = self.experiment.stream.samples(self.assignment, client, number)
-            if not len(samples):
-                continue  # a stream may leave a client without data for a while
-            yield Task(
-                plan=runner.plan,
-                round=number,
-                client=client,
-                model=self.server.model,
-                buffers=buffers,
-                received=received,
-                state=state,
-                samples=torch.from_numpy(np.ascontiguousarray(samples)),
-                held_out=torch.from_numpy(np.ascontiguousarray(self.assignment.held_out(client))),
-                noise=0.0 if noise is None else float(noise[client]),
-            )
+    def _clients(self, cohort: Ints, which: int) -> Ints:
+        """Those of a cohort that belong to a group."""
+        found: Ints = cohort[self._cast.which[cohort] == which]
+        return found
 
-    def _compare(self, number: int, updates: tuple[Update, ...], fold: Fold) -> Iterator[Record]:
-        """Weigh updates beside each other and fold them; records each client's share αₖ of every layer."""
-        if not updates:
-            return
-        layers = ranked(self.layout, linear=True)
-        weights = self.method.weighting.weigh_cohort(Cohort(self.server.model, updates, self.layout))
-        for update, weight in zip(updates, weights, strict=True):
-            fold.add(update, weight)
-            shares = weight.parameters / len(updates)
-            if not isinstance(shares, Tensor):
-                yield Record(number, "weight", shares, client=update.client)
-                continue
-            for slot in layers:
-                share = float(shares[slot.start : slot.stop].mean(dtype=torch.float64))
-                yield Record(number, "weight", share, client=update.client, layer=slot.name)
+    def _tasks(self, number: int, runner: Runner, which: int = 0) -> Iterator[Task]:
+        """What the clients of a group have to do in a round."""
+        clients = self._clients(self.cohort(number), which)
+        return self.groups[which].tasks(number, clients, self._part(which), self.states, runner)
 
-    def _remembered(self, state: State, buffers: Tensor) -> State:
-        """What is kept of a client: the method's state, and its buffers if they are its own."""
-        return {**state, _BUFFERS: buffers} if self.method.buffers.local else state
+    def _part(self, which: int) -> Server:
+        """What belongs to a group of all that the server holds."""
+        if len(self.groups) == 1:
+            return self.server
+        vectors = (self.server.model, self.server.buffers)
+        model, buffers = (torch.split(v, s)[which] for v, s in zip(vectors, self._sizes, strict=True))
+        prefix = f"{self.groups[which].name}."
+        state = {n.removeprefix(prefix): v for n, v in self.server.state.items() if n.startswith(prefix)}
+        return Server(model, buffers, state)
+
+    def _joined(self, parts: list[Server]) -> Server:
+        """The parts of all groups as one."""
+        if len(parts) == 1:
+            return parts[0]
+        state = {
+            f"{group.name}.{name}": value
+            for group, part in zip(self.groups, parts, strict=True)
+            for name, value in part.state.items()
+        }
+        return Server(
+            torch.cat([part.model for part in parts]), torch.cat([part.buffers for part in parts]), state
+        )
 
     def _at_chance(self, number: int, validation: Scores | None) -> str:
         """Says so if the model has been no better than a constant answer for long."""
@@ -233,41 +231,32 @@ class Federation:
             f"{self.at_chance_since}; with evaluate.patience=0 it would have gone on"
         )
 
-    def _watches(self, number: int) -> list[Watch]:
-        opening = Opening(
-            number,
-            self.experiment.rounds,
-            self.server.model,
-            self.server.buffers,
-            self.layout,
-            self.assignment,
-            self.cohort(number),
-            lambda model, buffers, indices: self._evaluator(model, buffers, self.dataset.train, indices),
-        )
-        watches = (measure.watch(opening) for measure in self.experiment.watching)
-        return [watch for watch in watches if watch is not None]
-
-    def _evaluate(self, number: int) -> tuple[Scores | None, Scores | None]:
+    def _evaluate(self, number: int) -> tuple[_Judged | None, _Judged | None]:
         when, last = self.experiment.evaluate, self.experiment.rounds
         validation = test = None
         if len(self._held_out) and (number % when.every == 0 or number == last):
-            validation = self._scores(self._held_out)
+            validation = self._judge(self.dataset.train, self._held_out)
         if len(self.dataset.test) and number > last - when.test_last:
-            test = self._scores(None)
+            test = self._judge(self.dataset.test, None)
         return validation, test
 
-    def _scores(self, held_out: Tensor | None) -> Scores:
-        split = self.dataset.test if held_out is None else self.dataset.train
-        return self._evaluator(self.server.model, self.server.buffers, split, held_out)
+    def _judge(self, split: Split, indices: Tensor | None) -> _Judged:
+        parts = (group.scores(self._part(which), split, indices) for which, group in enumerate(self.groups))
+        each = [one for several in parts for one in several]
+        (_, first), *others = each
+        return _Judged(_ensemble([scores for _, scores in each]), each) if others else _Judged(first, [])
 
-    def _measure(self, number: int, validation: Scores | None, test: Scores | None) -> Iterator[Record]:
+    def _measure(self, number: int, validation: _Judged | None, test: _Judged | None) -> Iterator[Record]:
         due = [measure for measure in self.experiment.measures if measure.due(number, self.experiment.rounds)]
         if validation is None and test is None and not due:
             return
-        for part, scores in (("validation", validation), ("test", test)):
-            if scores is not None:
-                yield Record(number, f"{part}_accuracy", scores.accuracy)
-                yield Record(number, f"{part}_loss", scores.loss)
+        for part, judged in (("validation", validation), ("test", test)):
+            if judged is not None:
+                yield Record(number, f"{part}_accuracy", judged.together.accuracy)
+                yield Record(number, f"{part}_loss", judged.together.loss)
+                for branch, (client, scores) in enumerate(judged.each):
+                    name = f"{part}_accuracy" + (f"_branch_{branch}" if client is None else "")
+                    yield Record(number, name, scores.accuracy, model=client)
         moment = Moment(
             number,
             self.server.model,
@@ -275,8 +264,8 @@ class Federation:
             self.layout,
             self.assignment,
             self._held_out.numpy(),
-            validation,
-            test,
+            validation and validation.together,
+            test and test.together,
             self.experiment.rounds,
             lambda: training_counts(
                 self.experiment.stream,
@@ -295,14 +284,37 @@ def deal(experiment: Experiment, dataset: Dataset) -> Assignment:
     labels = dataset.train.labels.numpy()
     owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
     generator = rng.numpy_generator(experiment.seed, "partition")
-    rest, meta = np.arange(len(labels)), experiment.method.meta
-    if meta is not None:
-        rest = np.delete(rest, drawn(meta, len(labels), experiment.seed))
+    rest = np.delete(np.arange(len(labels)), np.concatenate(_drawn(experiment, len(labels))))
     try:
         dealt = experiment.partition.split(labels[rest], None if owners is None else owners[rest], generator)
     except ConfigError as error:
         raise error.under("partition") from None
     return replace(dealt, order=rest[dealt.order])
+
+
+def _drawn(experiment: Experiment, total: int) -> tuple[Ints, Ints]:
+    """Which of the training samples nobody is dealt: those of the meta step, and those of an exchange."""
+    meta, exchange, none = experiment.method.meta, exchange_of(experiment), np.zeros(0, np.int64)
+    servers = none if meta is None else drawn(meta, total, experiment.seed)
+    if exchange is None:
+        return servers, none
+    return servers, shared(exchange, np.delete(np.arange(total), servers), experiment.seed)
+
+
+def model_of(experiment: Experiment, dataset: Dataset) -> nn.Module:
+    """All that an experiment's federation learns, as one module, before the first round."""
+    plan = experiment.plan
+    if isinstance(plan.model, Mixed):
+        clients = deal(experiment, dataset).clients
+        plan = plan.model_copy(update={"model": cast(experiment, clients).model})
+    return fresh_model(plan, dataset)
+
+
+def _ensemble(each: list[Scores]) -> Scores:
+    """What several models say together."""
+    logits = mean_prediction([scores.logits for scores in each])
+    labels = each[0].labels
+    return Scores(logits, labels, F.cross_entropy(logits, labels, reduction="none"))
 
 
 def _model(plan: Plan, dataset: Dataset) -> nn.Module:
@@ -329,7 +341,3 @@ def _participants(experiment: Experiment, assignment: Assignment) -> tuple[int, 
     if count == 0:
         raise ConfigError("no client has a training sample; take fewer clients", "partition")
     return min(size, count), eligible
-
-
-def _bytes(*tensors: Tensor) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -15,6 +15,7 @@ from mnemos.errors import ConfigError
 from mnemos.message import Plan
 from mnemos.methods.exchange import Batch, Server
 from mnemos.methods.meta import Meta
+from mnemos.models.dropout import without_dropout
 from mnemos.models.functional import Functional
 
 _CHUNK = 512
@@ -34,13 +35,14 @@ def drawn(meta: Meta, total: int, seed: int) -> Ints:
 class MetaStep:
     """Moves the server's model along the gradient of its own samples, in batches of a fixed size.
 
-    Batch-norm normalises by those batches, as in training, and keeps its statistics as they are.
+    Batch-norm normalises by those batches, as in training, and keeps its statistics as they are. Dropout is
+    off.
     """
 
     def __init__(self, plan: Plan, meta: Meta, dataset: Dataset) -> None:
         self._meta = meta
         self._loss = plan.method.loss
-        self._functional = Functional(fresh_model(plan, dataset))
+        self._functional = Functional(without_dropout(fresh_model(plan, dataset)))
         samples = torch.from_numpy(drawn(meta, len(dataset.train), plan.seed))
         loader = Loader(dataset, (), channels_last=False)
         self._batches = [Batch(*loader(Draw(some, some))) for some in torch.split(samples, _CHUNK)]

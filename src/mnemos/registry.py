@@ -43,6 +43,9 @@ class Options(BaseModel):
             return values
         named = dict(values)
         for field, info in cls.model_fields.items():
+            registry = next((part for part in info.metadata if isinstance(part, Registry)), None)
+            if registry is not None and registry.reads(values.get(field)):
+                continue
             default = type(info.default).name if isinstance(info.default, Part) else info.default
             value = named.get(field)
             if isinstance(default, str) and isinstance(value, dict) and "name" not in value:
@@ -129,6 +132,10 @@ class Registry(Generic[P]):
             return self._by_path(name)
         hint = did_you_mean(name, self._parts)
         raise ConfigError(f"there is no {self.kind} '{name}'; {hint}{allowed(self._parts)}")
+
+    def reads(self, value: object) -> bool:
+        """Whether a mapping without a name means something here, and not the default part's options."""
+        return False
 
     def parse(self, value: object) -> P:
         """A part from its name, from a mapping with `name` and options, or from a part."""

@@ -8,7 +8,7 @@ in the middle of a round has destroyed nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -152,3 +152,70 @@ class States:
         except OSError as error:
             raise DataError(f"{self._path}: it can't grow by {size} bytes ({error.strerror})") from None
         self._blocks.append(np.memmap(self._path, np.float32, "r+", start, shape))
+
+
+class Shelves:
+    """The states of clients whose states differ in width: each group of clients has a shelf of its own."""
+
+    def __init__(self, shelves: Sequence[States], which: NDArray[np.int16]) -> None:
+        """`which`: the place of each client's shelf."""
+        self._shelves = shelves
+        self._which = which
+
+    def keep_in(self, path: Path) -> None:
+        """Keep the states in files, from now on: the first shelf's in this one."""
+        for number, shelf in enumerate(self._shelves):
+            shelf.keep_in(path.with_stem(f"{path.stem}-{number}") if number else path)
+
+    def __contains__(self, client: int) -> bool:
+        return client < len(self._which) and client in self._of(client)
+
+    def __getitem__(self, client: int) -> State:
+        return self._of(client)[client]
+
+    def hold(self, client: int, state: State) -> None:
+        """Write down a client's new state; it counts from `commit` on."""
+        self._of(client).hold(client, state)
+
+    def commit(self, round: int) -> None:
+        """The states held are those after this round."""
+        for shelf in self._shelves:
+            shelf.commit(round)
+
+    def drop(self) -> None:
+        """Forget the states held: their round came to nothing."""
+        for shelf in self._shelves:
+            shelf.drop()
+
+    def forget(self, round: int) -> None:
+        """Nobody will go back to before this round."""
+        for shelf in self._shelves:
+            shelf.forget(round)
+
+    def index(self) -> tuple[Ints, Ints]:
+        """Clients, and the row of each on its shelf."""
+        clients, rows = zip(*(shelf.index() for shelf in self._shelves), strict=True)
+        return np.concatenate(clients), np.concatenate(rows)
+
+    def restore(self, clients: Ints, rows: Ints) -> None:
+        """Take up the rows of an index that was written before."""
+        for shelf, mine in zip(self._shelves, self._split(clients), strict=True):
+            shelf.restore(clients[mine], rows[mine])
+
+    def spare(self, clients: Ints, rows: Ints, round: int) -> None:
+        """Leave the rows of an older index alone too, until `forget` of this round."""
+        for shelf, mine in zip(self._shelves, self._split(clients), strict=True):
+            shelf.spare(rows[mine], round)
+
+    def sync(self) -> None:
+        """Wait until what was written survives a loss of power."""
+        for shelf in self._shelves:
+            shelf.sync()
+
+    def _of(self, client: int) -> States:
+        return self._shelves[int(self._which[client])]
+
+    def _split(self, clients: Ints) -> list[NDArray[np.bool_]]:
+        """Which of the clients belong to each shelf."""
+        found = self._which[clients]
+        return [found == number for number in range(len(self._shelves))]

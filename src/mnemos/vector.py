@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -95,6 +95,16 @@ class Layout:
     def buffer_size(self) -> int:
         """Length of the buffer vector."""
         return sum(slot.size for slot in self.buffers)
+
+    def under(self, prefix: str) -> Layout:
+        """The same tensors with the names that they have in a larger module."""
+        if not prefix:
+            return self
+        parameters, buffers = (
+            tuple(replace(slot, name=f"{prefix}.{slot.name}") for slot in slots)
+            for slots in (self.parameters, self.buffers)
+        )
+        return Layout(parameters, buffers)
 
     def zeros(self) -> Tensor:
         """A parameter vector of zeros."""

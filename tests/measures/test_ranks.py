@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 from mnemos.ranks import layer_values
@@ -85,6 +86,11 @@ def test_linear_layers_only_if_asked_for():
 def test_a_model_without_convolutions_has_nothing_to_record():
     _, rounds = play(["effective-rank"], rounds=1, model={"name": "mlp", "hidden": [4]})
     assert not [record for record in rounds[0] if record.name.startswith("effective_rank")]
+
+
+def test_clients_models_need_rounds():
+    with pytest.raises(ConfigError, match=r"measures.0: clients: true measures in the rounds of 'every'"):
+        play([{"name": "rank", "clients": True}])
 
 
 def test_the_weighted_mean_counts_the_layers_that_are_shown():

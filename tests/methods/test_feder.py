@@ -22,7 +22,7 @@ LN2 = math.log(2)
 
 
 class ThreeLayers(nn.Module):
-    """Three convolutions with kernels of one, a batch-norm after the first, and a classifier."""
+    """Three convolutions with kernels of one, batch-norms after the first and the last, and a classifier."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,6 +31,7 @@ class ThreeLayers(nn.Module):
         self.norm = nn.BatchNorm2d(8)
         self.b = nn.Conv2d(8, 8, 1, bias=False)
         self.c = nn.Conv2d(8, 8, 1)
+        self.late = nn.BatchNorm2d(8)
         self.classifier = nn.Linear(8, 3)
 
 
@@ -90,11 +91,12 @@ def test_algorithm_4_by_hand(start):
     }
     for name, values in expected.items():
         assert torch.diagonal(found[name][:, :, 0, 0])[:3].tolist() == pytest.approx(values, abs=1e-6)
-    others = {"early": 0.5, "a.bias": r, "norm.weight": r, "norm.bias": r, "c.bias": 0.5}
+    others = {"early": 0.5, "a.bias": r, "norm.weight": r, "norm.bias": r, "c.bias": 0.5, "late.weight": 0.5}
     others |= {"classifier.weight": 0.5, "classifier.bias": 0.5}
     for name, alpha in others.items():
         assert found[name].flatten().tolist() == pytest.approx([5 - 4 * alpha] * found[name].numel())
-    assert server.buffers.tolist() == pytest.approx([5 - 4 * r] * LAYOUT.buffer_size)
+    half = LAYOUT.buffer_size // 2
+    assert server.buffers.tolist() == pytest.approx([5 - 4 * r] * half + [5 - 4 * 0.5] * half)
 
 
 def test_algorithm_3_by_hand():
@@ -109,16 +111,36 @@ def test_algorithm_3_by_hand():
 
 def test_the_letter_of_the_thesis_by_hand():
     """The floor in the denominator alone: α = ln 2 / (ln 2 + 0.001) and 0 for a, so a shrinks by that much;
-    c's α are 0 / 0.002, so c and all that follows it become zero, whatever the model was before."""
+    c's α are 0 / 0.002, so c and all that follows it become zero, whatever the model was before; statistics
+    are a mean."""
     letter = FedEr.parse({"weighting": {"name": "effective-rank", "floor_in": "denominator"}})
     r = LN2 / (LN2 + 0.001)
-    server = aggregate(letter, CLIENTS, torch.full((LAYOUT.size,), 0.7))
+    server = aggregate(letter, CLIENTS, torch.full((LAYOUT.size,), 0.7), buffers=(1.0, 5.0, 0.0))
     found = LAYOUT.views(server.model)
     assert torch.diagonal(found["a.weight"][:, :, 0, 0])[:2].tolist() == pytest.approx([4 * r, 4 * r])
     assert found["a.bias"].tolist() == pytest.approx([r * 1] * 8)
     assert float(found["b.weight"][0, 0, 0, 0]) == pytest.approx(0.6 * 2 + 0.4 * 3)
-    for name in ("c.weight", "c.bias", "classifier.weight"):
+    for name in ("c.weight", "c.bias", "late.weight", "classifier.weight"):
         assert not found[name].any()
+    assert server.buffers[-1].tolist() == 3.0
+
+
+def test_the_letter_in_a_blend_shrinks_once():
+    """Both metrics by the letter, half and half. Of a, α is r and 0 by effective rank, and by stable rank,
+    Σd/(8 d₁) = ¼ and ⅛, it is ⅔ and ⅓; so a's mass is ½ (r + 1). Of b, client 0's are 0.6 and ½."""
+    metrics = [{"name": name, "floor_in": "denominator"} for name in ("effective-rank", "stable-rank")]
+    blend = {"name": "blend", "of": [{"weighting": metric, "share": 1} for metric in metrics]}
+    found = LAYOUT.views(aggregate(FedEr.parse({"weighting": blend}), CLIENTS).model)
+    r = LN2 / (LN2 + 0.001)
+    assert found["a.weight"][1, 1].item() == pytest.approx(4 * (r + 2 / 3) / 2)
+    assert found["a.bias"].tolist() == pytest.approx([(r * 1 + (2 / 3 * 1 + 1 / 3 * 5)) / 2] * 8)
+    assert found["b.weight"][0, 0].item() == pytest.approx(0.55 * 2 + 0.45 * 3)
+
+
+def test_the_letter_is_for_the_plain_server_step():
+    letter = {"name": "effective-rank", "floor_in": "denominator"}
+    with pytest.raises(ConfigError, match=r"method\.server: found adam"):
+        FedEr.parse({"weighting": letter, "server": "adam"}).check(LAYOUT, Local(), 3)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +156,39 @@ def test_other_metrics_by_hand(options, alpha):
     server = aggregate(FedEr.parse({"weighting": options}), CLIENTS)
     found = float(LAYOUT.views(server.model)["b.weight"][0, 0, 0, 0])
     assert found == pytest.approx(alpha * 2 + (1 - alpha) * 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "ratio"),
+    [
+        ({}, math.sqrt(3.25)),
+        ({"log": True, "floor": 0.01}, 1.0),  # both logarithms are negative, and so at the floor
+        ({"linear": True}, math.sqrt(3.25)),  # a classifier of equal numbers has rank one, and so entropy 0
+    ],
+)
+def test_one_number_for_a_whole_model_by_hand(options, ratio):
+    """Equation 2.10 before its logarithm. Of d = 6 sides, client 0 has ln 2 and 1.5 ln 2 twice each, and
+    client 1 has ln 2 twice: √(2 · 3.25 ln² 2 / 6) and √(2 ln² 2 / 6), so α₀ / α₁ = √3.25 for every tensor."""
+    method = FedAvg.parse({"weighting": {"name": "network-rank", **options}})
+    server = aggregate(method, CLIENTS, torch.full((LAYOUT.size,), 0.7), buffers=(1.0, 5.0, 0.0))
+    alpha = ratio / (ratio + 1)
+    found = LAYOUT.views(server.model)
+    assert float(found["a.weight"][0, 0, 0, 0]) == pytest.approx(4 * alpha + (1 - alpha))
+    for name in ("early", "a.bias", "classifier.weight"):
+        assert found[name].flatten().tolist() == pytest.approx([5 - 4 * alpha] * found[name].numel())
+    assert server.buffers.tolist() == pytest.approx([5 - 4 * alpha] * LAYOUT.buffer_size)
+
+
+def test_the_logarithm_of_a_models_number_by_hand():
+    """Eight equal singular values have the entropy ln 8 = 3 ln 2 = 2.08, and four of them ln 4 = 1.39, on all
+    sides: logarithms of 0.732 and 0.327."""
+    equal = [model(*[(2,) * count] * 3, 0) for count in (8, 4)]
+    method = FedAvg.parse({"weighting": {"name": "network-rank", "log": True, "noisy": True}})
+    updates = tuple(update(k, end, torch.zeros(LAYOUT.size)) for k, end in enumerate(equal))
+    cohort = Cohort(torch.zeros(LAYOUT.size), updates, LAYOUT)
+    logs = [math.log(math.log(8)), math.log(math.log(4))]
+    found = [weight.parameters for weight in method.weighting.weigh_cohort(cohort)]
+    assert found == pytest.approx([2 * one / sum(logs) for one in logs])
 
 
 @pytest.mark.parametrize("count", [2, 3, 7, 49])
@@ -206,6 +261,7 @@ def test_only_the_ratio_of_a_blends_shares_counts(shares):
         ({"name": "blend", "of": 2 * [{"weighting": "samples", "share": 1}]}, "each weighting once"),
         ({"name": "blend", "of": []}, "at least 1"),
         ({"name": "effective-rank", "form": "better"}, "improved"),
+        ({"name": "effective-rank", "samples": 0.5}, "method.weighting.samples: unknown field"),
     ],
 )
 def test_a_wrong_weighting_is_one_sentence(weighting, words):

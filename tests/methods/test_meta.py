@@ -6,12 +6,14 @@ import torch
 from quadratic import digits, near, play
 
 import mnemos
+from interrupt import Stop
 from mnemos.data.load import load
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation, deal
 from mnemos.meta import drawn
 from mnemos.methods.meta import Meta
+from mnemos.runs.execute import resume
 
 
 def test_the_step_by_hand():
@@ -52,7 +54,7 @@ def test_it_helps_a_federation_that_forgets():
     def accuracy(method):
         federation, _ = digits(method, 5, **changes)
         split = federation.dataset.test
-        evaluator = Federation(federation.experiment)._evaluator
+        evaluator = Federation(federation.experiment).groups[0].evaluator
         found = evaluator(federation.server.model, federation.server.buffers, split).accuracy
         evaluator.close()
         return found
@@ -74,8 +76,11 @@ def test_it_is_the_same_on_every_engine_and_after_a_resume(tmp_path):
         mnemos.run({**description, "engine": engine}, out=tmp_path / engine)
         for engine in ("serial", "threads")
     ]
-    first, second = (run.file("model.safetensors").read_bytes() for run in runs)
-    assert first == second
+    with pytest.raises(KeyboardInterrupt):
+        mnemos.run({**description, "engine": "serial"}, out=tmp_path / "part", observer=(stop := Stop(1)))
+    runs.append(resume(stop.run.path))
+    first, second, third = (run.file("model.safetensors").read_bytes() for run in runs)
+    assert first == second == third
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_variance_is_of_batches_and_uncentred(batch, variance, gradients):
     assert found.models == pytest.approx([rate * gradients / (variance + 2)], rel=1e-3)
 
 
-def test_steady_parameters_count_for_more_than_they_do_in_fedavg():
+def test_it_is_not_fedavg_on_real_data():
     _, weighted = digits({"name": "precision"}, 1, local={"epochs": 1})
     _, mean = digits({"name": "fedavg"}, 1, local={"epochs": 1})
     assert torch.isfinite(weighted[0]).all()

@@ -60,6 +60,26 @@ def test_noise_alone_or_over_a_replay_is_noise(cohort, scale, mixed):
     assert found == {6: "free rider, nothing but noise"}
 
 
+def test_an_update_that_is_not_finite_hides_nobody(cohort):
+    honest, last, _ = cohort
+    broken = honest[0].clone()
+    broken[3] = torch.nan
+    assert judge([*honest, last, broken], last) == {6: "free rider, nothing of its own"}
+
+
+def test_where_nobody_moves_nobody_is_accused():
+    assert judge([torch.zeros(LAYOUT.size)] * 4) == {}
+
+
+def test_a_model_without_layers_of_rank_is_judged_by_length():
+    layout = Layout.of(nn.BatchNorm1d(6))
+    moving = torch.randn(4, layout.size, generator=torch.Generator().manual_seed(0))
+    deltas = [*moving, torch.zeros(layout.size)]
+    updates = tuple(Update(k, 1, 1, 1, 0.0, delta, torch.zeros(0), {}, {}) for k, delta in enumerate(deltas))
+    found = FreeRiders().judge(Cohort(layout.zeros(), updates, layout), layout.zeros())
+    assert found == {4: "free rider, nothing of its own"}
+
+
 def test_two_clients_have_nobody_to_compare_with(cohort):
     honest, last, _ = cohort
     assert judge([honest[0], torch.zeros(LAYOUT.size)], last) == {}

@@ -53,6 +53,8 @@ class AutoRunner(Runner):
         """The updates of a cohort, by the engine chosen."""
         if self._chosen is None:
             cohort = list(cohort)
+            if not cohort:  # nobody trains in this round: there is nothing to choose by
+                return
             self._choose(cohort)
             cohort = [dataclasses.replace(task, plan=self.plan) for task in cohort]
         assert self._chosen is not None

@@ -7,6 +7,7 @@ masked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -305,7 +306,8 @@ class VmapRunner(Runner):
         width = 0
         for task in cohort:
             wider = max(width, min(self.plan.local.batch, len(task.samples)))
-            bytes_needed = (len(chunk) + 1) * (self._per_sample * wider + self._per_client)
+            each = self._per_client + self._traced(task)
+            bytes_needed = (len(chunk) + 1) * (self._per_sample * wider + each)
             full = len(chunk) == self._chunk if self._chunk else bytes_needed > self._memory
             if chunk and full:
                 yield chunk
@@ -314,6 +316,13 @@ class VmapRunner(Runner):
             width = wider
         if chunk:
             yield chunk
+
+    def _traced(self, task: Task) -> int:
+        """Bytes of a client's steps, if they are traced: where each started, and its batch."""
+        if not self.plan.method.traced:
+            return 0
+        layout, inputs = self._functional.layout, math.prod(self._dataset.shape) * task.plan.local.batch
+        return 4 * ration(task, self._batch_norm).total * (layout.size + layout.buffer_size + inputs)
 
     def _sizes(self) -> tuple[int, int]:
         """Bytes that one sample of a batch, and one client, take in a step."""

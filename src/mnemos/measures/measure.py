@@ -95,9 +95,14 @@ class Moment:
         return self.count()
 
     @cached_property
-    def spectra(self) -> Spectra:
+    def _spectra(self) -> dict[bool, Spectra]:
+        return {}
+
+    def spectra(self, linear: bool) -> Spectra:
         """The spectra of the model's layers, worked out once for all measures that ask."""
-        return Spectra(self.model[None], self.layout, linear=True)
+        if linear not in self._spectra:
+            self._spectra[linear] = Spectra(self.model[None], self.layout, linear)
+        return self._spectra[linear]
 
 
 @dataclass(frozen=True)

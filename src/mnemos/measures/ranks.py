@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from mnemos.measures.measure import Measure, Moment, Opening, Record, Watch, measures
 from mnemos.ranks.layers import QUANTITIES, Aggregation, Name, network_value
 from mnemos.ranks.spectra import Spectra
-from mnemos.vector import Kind, Layout
+from mnemos.vector import Layout
 
 
 class Ranks(Measure):
@@ -30,6 +30,12 @@ class Ranks(Measure):
     linear: bool = Field(False, description="linear layers too")
     network: Aggregation = Field("l2", description="how the network's number is made of its layers'")
 
+    @model_validator(mode="after")
+    def _clients_need_rounds(self) -> Ranks:
+        if self.clients and not self.every:
+            raise ValueError("clients: true measures in the rounds of 'every', which is 0")
+        return self
+
     @property
     def quantity(self) -> Name:
         """The metric, as `ranks` calls it."""
@@ -43,7 +49,7 @@ class Ranks(Measure):
         """The global model's layers, and the network."""
         evaluated = moment.validation is not None or moment.test is not None
         if self.due(moment.round, moment.last) or (not self.every and evaluated):
-            yield from self.measure(moment.spectra, moment.layout, moment.round, [None])
+            yield from self.measure(moment.spectra(self.linear), moment.layout, moment.round, [None])
 
     def watch(self, opening: Opening) -> Watch | None:
         """The clients' models, in the rounds asked for."""
@@ -53,15 +59,13 @@ class Ranks(Measure):
         self, spectra: Spectra, layout: Layout, round: int, models: list[int | None]
     ) -> Iterator[Record]:
         """The records of some models, by the clients whose they are."""
-        shown = [self.linear or slot.kind is Kind.CONV for slot in spectra.layers]
-        values = spectra.of(QUANTITIES[self.quantity], self.noisy)[:, shown]
-        if not any(shown):
+        if not spectra.layers:
             return
+        values = spectra.of(QUANTITIES[self.quantity], self.noisy)
         name = self.quantity.replace("-", "_") + ("_noisy" if self.noisy else "")
         networks = network_value(values, layout, self.network, self.linear).tolist()
         for model, row, network in zip(models, values.mean(-1).tolist(), networks, strict=True):
-            layers = (slot for slot, there in zip(spectra.layers, shown, strict=True) if there)
-            for slot, value in zip(layers, row, strict=True):
+            for slot, value in zip(spectra.layers, row, strict=True):
                 yield Record(round, name, value, model=model, layer=slot.name)
             yield Record(round, f"{name}_network", network, model=model)
 
@@ -78,7 +82,7 @@ class _Watch(Watch):
     def records(self) -> Iterator[Record]:
         """All clients' layers."""
         if self._models:
-            spectra = Spectra(torch.stack(list(self._models.values())), self._layout, linear=True)
+            spectra = Spectra(torch.stack(list(self._models.values())), self._layout, self._measure.linear)
             yield from self._measure.measure(spectra, self._layout, self._round, list(self._models))
 
 

@@ -40,6 +40,11 @@ class Blend(Weighting):
         """The weightings of the blend, which may keep state and send something along."""
         return tuple(one.weighting for one in self.of)
 
+    @property
+    def falls_short(self) -> bool:
+        """If one of them does."""
+        return any(one.weighting.falls_short for one in self.of)
+
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
         """The mean of what the weightings say."""
         total = sum(one.share for one in self.of)

@@ -30,7 +30,7 @@ class Centralised(FedAvg):
 
     def training(self, local: Local) -> Local:
         """With an optimiser that goes on."""
-        return local.model_copy(update={"optimizer_state": "kept"})
+        return super().training(local).model_copy(update={"optimizer_state": "kept"})
 
     def arrange(self, local: Local, assignment: Assignment, cohort: int) -> tuple[Local, Assignment]:
         """One learner."""

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from mnemos.errors import ConfigError
 from mnemos.local import Local
-from mnemos.methods.exchange import Aggregate, Cohort, Server, Weight
+from mnemos.methods.exchange import Cohort, Weight
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.method import methods
 from mnemos.methods.part import Weighting, weightings
-from mnemos.ranks.layers import QUANTITIES, Name
+from mnemos.ranks.layers import QUANTITIES, Name, network_value
 from mnemos.ranks.spectra import Spectra, ranked
 from mnemos.vector import Layout, Slot
 
@@ -31,7 +31,8 @@ class LayerMetric(Weighting):
     Other tensors, and buffers, take the α of the ranked layer before them; those before the first, and in the
     initial form all of them, are averaged plainly. The α of a layer sum to one, unless the floor is the
     thesis' (`floor_in: denominator`), in which the numerator keeps the raw metric: then clients without rank
-    have no weight, and the layer shrinks by what is missing, down to zero where nobody has any.
+    have no weight, and the layer shrinks by what is missing, down to zero where nobody has any. (Batch-norm's
+    statistics don't.)
     """
 
     compares: ClassVar[bool] = True
@@ -53,37 +54,32 @@ class LayerMetric(Weighting):
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """There must be something to rank."""
-        if not ranked(layout, self.linear):
-            hint = "" if self.linear else "; with linear: true, linear layers are ranked too"
-            raise ConfigError(
-                f"{type(self).name} goes by the ranks of convolutions, and the model has none{hint}",
-                "method.weighting",
-            )
+        _check_ranked(self.name, layout, self.linear)
 
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
         """One weight for each layer, spread over the tensors that follow it."""
         spectra = Spectra(cohort.models, cohort.layout, self.linear)
-        shares = len(cohort.updates) * self.shares(spectra.of(QUANTITIES[self.metric], self.noisy).mean(-1))
-        # Column 0 is the plain mean, for tensors that no metric speaks of.
-        table = torch.cat([torch.ones(len(shares), 1), shares.float()], 1)
+        metrics = spectra.of(QUANTITIES[self.metric], self.noisy).mean(-1)
         parameters = self._columns(cohort.layout.parameters, cohort.layout)
         buffers = self._columns(cohort.layout.buffers, cohort.layout)
-        for row in table:
-            yield Weight(*(_spread(row, columns, sizes) for columns, sizes in (parameters, buffers)))
+        # Statistics can't shrink as weights can: theirs is a mean by the letter too.
+        for weights, means in zip(
+            _table(self.shares(metrics, self.floor_in)), _table(self.shares(metrics, "both")), strict=True
+        ):
+            yield Weight(_spread(weights, *parameters), _spread(means, *buffers))
 
-    def shares(self, metrics: Tensor) -> Tensor:
+    def shares(self, metrics: Tensor, floor_in: Literal["both", "denominator"]) -> Tensor:
         """α [K, layers] of metrics [K, layers]."""
         if self.form == "initial":
             total = metrics.sum(0)
             return torch.where(total > 0, metrics / total, 1 / len(metrics))
         floored = metrics.clamp_min(self.floor)
-        return (floored if self.floor_in == "both" else metrics) / floored.sum(0)
+        return (floored if floor_in == "both" else metrics) / floored.sum(0)
 
-    def absorb(self, server: Server, aggregate: Aggregate) -> Server:
-        """By the thesis' letter, Σ αᵏ Wᵏ is smaller than a mean where the α don't sum to one."""
-        if self.form == "initial" or self.floor_in == "both":
-            return server
-        return server.moved(server.model * aggregate.mass, {})
+    @property
+    def falls_short(self) -> bool:
+        """By the thesis' letter Σ αᵏ Wᵏ is less than a mean, as the α don't sum to one."""
+        return self.form == "improved" and self.floor_in == "denominator"
 
     def _columns(self, slots: tuple[Slot, ...], layout: Layout) -> tuple[Tensor, Tensor]:
         """Which column of the table each tensor takes, and how many numbers it has."""
@@ -100,6 +96,19 @@ class LayerMetric(Weighting):
         return torch.tensor(found, dtype=torch.long), torch.tensor(
             [slot.size for slot in slots], dtype=torch.long
         )
+
+
+def _check_ranked(name: str, layout: Layout, linear: bool) -> None:
+    if not ranked(layout, linear):
+        hint = "" if linear else "; with linear: true, linear layers are ranked too"
+        raise ConfigError(
+            f"{name} goes by the ranks of convolutions, and the model has none{hint}", "method.weighting"
+        )
+
+
+def _table(shares: Tensor) -> Tensor:
+    """K α [K, 1 + layers]; the first column is the plain mean, for tensors that no metric speaks of."""
+    return torch.cat([torch.ones(len(shares), 1), (len(shares) * shares).float()], 1)
 
 
 def _owner(slot: Slot) -> str:
@@ -133,6 +142,36 @@ class StableRank(LayerMetric):
     def metric(self) -> Name:
         """RMSGD's, or the textbooks'."""
         return "knowledge-gain" if self.definition == "rmsgd" else "stable-rank"
+
+
+@weightings.register("network-rank")
+class NetworkRank(Weighting):
+    """α_k = m_k / Σ_j m_j with one number for a whole model: m = √(Σ H² / d), floored.
+
+    H are the effective ranks of all layers' sides, and d is how many there are: equation 2.10 before its
+    logarithm, which can be negative (`log` takes it). The thesis' way out where models have different layers.
+    """
+
+    compares: ClassVar[bool] = True
+
+    log: bool = Field(False, description="take the logarithm, as the equation does")
+    floor: float = Field(1e-3, gt=0, description="least number of a model")
+    noisy: bool = Field(False, description="of singular values before EVBMF, of signal and noise together")
+    linear: bool = Field(False, description="of linear layers too, not only of convolutions")
+
+    def check(self, layout: Layout, local: Local, classes: int) -> None:
+        """There must be something to rank."""
+        _check_ranked(self.name, layout, self.linear)
+
+    def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
+        """One weight a client."""
+        spectra = Spectra(cohort.models, cohort.layout, self.linear)
+        values = spectra.of(QUANTITIES["effective-rank"], self.noisy)
+        logs = network_value(values, cohort.layout, "l2", self.linear)
+        metrics = (logs if self.log else logs.exp()).clamp_min(self.floor)
+        # In single precision, in which equal clients have weights of exactly 1.
+        for weight in (len(metrics) * metrics / metrics.sum()).float().tolist():
+            yield Weight.of(weight)
 
 
 @methods.register("feder")

@@ -23,6 +23,11 @@ class Meta(Options):
 
     def step(self, model: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
         """The model after its steps on the server's loss."""
-        for _ in range(self.steps):
-            model = model - self.lr * grad(loss)(model)
-        return model
+        return descend(model, loss, self.lr, self.steps)
+
+
+def descend(model: Tensor, loss: Callable[[Tensor], Tensor], lr: float, steps: int) -> Tensor:
+    """A model after plain gradient steps: x ← x − η ∇L(x)."""
+    for _ in range(steps):
+        model = model - lr * grad(loss)(model)
+    return model

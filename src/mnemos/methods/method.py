@@ -98,7 +98,14 @@ class Method(Part):
         """Refuse what some part can't work with."""
         for part in self.parts:
             part.check(layout, local, classes)
-        acting = [part for place in ("look", "correct", "settle") for part in self._hooks[place]]
+        if self.weighting.falls_short and type(self.server).name != "replace":
+            raise ConfigError(
+                f"found {type(self.server).name}; weights that don't sum to one, as by floor_in: "
+                "denominator, are for server: replace",
+                "method.server",
+            )
+        acting: list[MethodPart] = [*self._losses] if self.traced else []
+        acting += [part for place in ("look", "correct", "settle") for part in self._hooks[place]]
         if self.traced and acting:
             raise ConfigError(
                 f"{type(self.correction).name} traces plain steps, which {type(acting[0]).name} changes",
@@ -212,6 +219,8 @@ class Method(Part):
     def server_step(self, server: Server, aggregate: Aggregate) -> Server:
         """The server after a round."""
         model, state = self.server.step(server, aggregate)
+        if self.weighting.falls_short:
+            model = model * aggregate.mass
         after = server.moved(model, state)
         for part in self._hooks["absorb"]:
             after = part.absorb(after, aggregate)

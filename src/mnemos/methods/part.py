@@ -129,6 +129,11 @@ class Weighting(MethodPart):
     compares: ClassVar[bool] = False
     """Whether a weight depends on the other clients': a round's updates are then kept until all are back."""
 
+    @property
+    def falls_short(self) -> bool:
+        """Whether its weights may sum to less than one, and the model is to shrink by what is missing."""
+        return False
+
     def weigh(self, update: Update, layout: Layout) -> Weight:
         """A client's weight, not yet normalised; for weightings that don't compare."""
         raise NotImplementedError(f"{type(self).name} weighs whole cohorts")
@@ -185,11 +190,13 @@ class _Weightings(Registry[Weighting]):
 
     def parse(self, value: object) -> Weighting:
         """A weighting from its name, from a mapping with options, or from names with shares."""
-        if isinstance(value, dict):
-            shares = {key: share for key, share in value.items() if key != "name"}
-            if not shares.keys().isdisjoint(self.names()):
-                value = {"name": "blend", "of": [{"weighting": n, "share": s} for n, s in shares.items()]}
+        if isinstance(value, dict) and self.reads(value):
+            value = {"name": "blend", "of": [{"weighting": n, "share": s} for n, s in value.items()]}
         return super().parse(value)
+
+    def reads(self, value: object) -> bool:
+        """Names of weightings with their shares."""
+        return isinstance(value, dict) and "name" not in value and not value.keys().isdisjoint(self.names())
 
 
 _PACKAGE = "mnemos.methods"

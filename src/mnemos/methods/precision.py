@@ -17,6 +17,8 @@ from mnemos.methods.part import Weighting, weightings
 from mnemos.objectives.objective import Objective
 
 _VARIANCE = "precision.variance"
+_MOST = 1e15
+"""Variances beyond this are all alike: sums of their inverses must not be lost in single precision."""
 
 
 @weightings.register("precision")
@@ -31,7 +33,7 @@ class Precision(Weighting):
     compares: ClassVar[bool] = True
 
     epsilon: float = Field(
-        1e-3, gt=0, description="added to the variance; the larger, the nearer to a plain mean"
+        1e-3, ge=1e-20, description="added to the variance; the larger, the nearer to a plain mean"
     )
 
     @property
@@ -55,7 +57,7 @@ class Precision(Weighting):
 
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
         """One weight for each parameter."""
-        variances = [update.change[_VARIANCE] + self.epsilon for update in cohort.updates]
+        variances = [update.change[_VARIANCE].clamp(0, _MOST) + self.epsilon for update in cohort.updates]
         total = torch.zeros_like(variances[0])
         for variance in variances:
             total += variance.reciprocal()

@@ -68,6 +68,14 @@ def set_generator(module: nn.Module, generator: torch.Generator | None) -> None:
             layer.generator = generator
 
 
+def without_dropout(module: nn.Module) -> nn.Module:
+    """The module with its `Dropout` layers turned off, in place."""
+    for layer in module.modules():
+        if isinstance(layer, Dropout):
+            layer.p = 0.0
+    return module
+
+
 def draws_globally(module: nn.Module, shape: tuple[int, ...]) -> bool:
     """Whether a training step draws from the global generator, beyond what `own_dropout` can replace.
 

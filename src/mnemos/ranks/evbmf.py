@@ -72,7 +72,7 @@ def free_energy(log_variances: Tensor, squares: Tensor, columns: int) -> tuple[T
 
     With x = s²/(M σ²) it is Σ (x − ln x) + Σ_{x > x̲} [ln(τ + 1) + α ln(τ/α + 1) − τ], where τ is the greater
     solution of x = (1 + τ)(1 + α/τ). Of ln x only −ln σ² depends on the variance; without the rest, singular
-    values of zero do no harm.
+    values of zero do no harm. For a kept value x − τ = 1 + α + α/τ, without the difference of large numbers.
     """
     rows = squares.shape[-1]
     alpha = rows / columns
@@ -85,12 +85,16 @@ def free_energy(log_variances: Tensor, squares: Tensor, columns: int) -> tuple[T
     x = torch.where(kept, ratios, limit)
     shifted = x - (1 + alpha)
     tau = (shifted + (shifted.square() - 4 * alpha).sqrt()) / 2
-    gain = torch.log1p(tau) + alpha * torch.log1p(tau / alpha) - tau
-    # dτ/dx = 1 / (1 − α/τ²), and dx/dt = −x.
-    steepness = x * (1 - 1 / (1 + tau) - alpha / (alpha + tau)) / (1 - alpha / tau.square())
-    total = squares.sum(-1, keepdim=True) / scale
-    energy = total + rows * log_variances + torch.where(kept, gain, 0.0).sum(-1)
-    return energy, rows - total + torch.where(kept, steepness, 0.0).sum(-1)
+    signal = 1 + alpha + alpha / tau + torch.log1p(tau) + alpha * torch.log1p(tau / alpha)
+    # dx/dτ = 1 − α/τ², and dx/dt = −x.
+    steepness = 1 / (1 + tau) + alpha / (alpha + tau) - alpha / tau.square()
+    slope = -x * steepness / (1 - alpha / tau.square())
+    # What is noise, added up from the smallest value on: behind each place, all that comes after it.
+    sums = squares.flip(-1).cumsum(-1).flip(-1)
+    behind = torch.cat([sums, torch.zeros_like(sums[..., :1])], -1)
+    noise = behind.gather(-1, kept.sum(-1)) / scale
+    energy = noise + rows * log_variances + torch.where(kept, signal, 0.0).sum(-1)
+    return energy, rows - noise + torch.where(kept, slope, 0.0).sum(-1)
 
 
 def _bounds(squares: Tensor, columns: int) -> tuple[Tensor, Tensor]:

@@ -56,6 +56,8 @@ class Spectra:
 
     def of(self, quantity: Quantity, noisy: bool = False) -> Tensor:
         """A quantity of every layer's sides [K, layers, 2], in double precision; noisy: before EVBMF."""
+        if not self.layers:
+            return self._models.new_zeros(len(self._models), 0, len(SIDES), dtype=torch.float64)
         spectra = self._noisy if noisy else self._kept
         found = {
             (slot.name, side): values

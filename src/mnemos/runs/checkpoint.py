@@ -81,7 +81,7 @@ class Checkpoints:
             if path > newest:
                 path.unlink()
             elif path < newest:
-                federation.states.spare(_rows(path), federation.round)
+                federation.states.spare(*_index(path), federation.round)
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("round-*.safetensors"))
@@ -99,13 +99,13 @@ def _boot() -> str:
         return ""
 
 
-def _rows(path: Path) -> Ints:
-    """The rows of the states that a checkpoint speaks of; none if it is damaged."""
+def _index(path: Path) -> tuple[Ints, Ints]:
+    """The clients whose states a checkpoint speaks of, and their rows; none if it is damaged."""
     try:
-        rows: Ints = unpack(path.read_bytes())[1]["rows"].numpy()
+        tensors = unpack(path.read_bytes())[1]
+        return tensors["clients"].numpy(), tensors["rows"].numpy()
     except (OSError, DataError, KeyError):
-        return np.empty(0, np.int64)
-    return rows
+        return np.empty(0, np.int64), np.empty(0, np.int64)
 
 
 def _restore(path: Path, federation: Federation, available: int) -> int:

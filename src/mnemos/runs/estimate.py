@@ -23,15 +23,15 @@ import numpy as np
 import torch
 
 from mnemos import cores as available
-from mnemos.client import fresh_model
 from mnemos.data.download import OFFLINE
 from mnemos.data.folder import recall, remember
 from mnemos.data.load import load
 from mnemos.errors import MnemosError
 from mnemos.experiment import Experiment
-from mnemos.federation import Federation, Outcome
+from mnemos.federation import Federation, Outcome, model_of
 from mnemos.measures.evaluate import Evaluator
 from mnemos.measures.forgetting import is_due
+from mnemos.methods.centralised import Centralised
 from mnemos.runs.execute import Silent, start
 from mnemos.runs.run import Run
 from mnemos.runs.store import read_seconds
@@ -176,6 +176,8 @@ def _client(experiment: Experiment, amount: Amount, clients: int, steps: int) ->
             "local.schedule": "constant",  # one for fewer rounds would have come down to 0
             "evaluate": {"every": 2 * _ROUNDS, "test_last": 0, "patience": 0},
             "measures": [],
+            # Steps are those of one learner, however many clients it stands for.
+            **({"method.budget": "client"} if isinstance(experiment.method, Centralised) else {}),
         }
     )
     with tempfile.TemporaryDirectory() as folder, suppress(_Enough):
@@ -187,7 +189,7 @@ def _sample(experiment: Experiment) -> float:
     """Seconds it takes to evaluate a sample."""
     plan = experiment.plan
     dataset = load(plan.data)
-    module = fresh_model(plan, dataset)
+    module = model_of(experiment, dataset)
     vectors = Layout.of(module).gather(module.state_dict())
     indices = torch.arange(512 * available.cores()) % len(dataset.train)
     with closing(Evaluator(module, dataset, plan.method.buffers.in_batches)) as evaluator:

@@ -26,11 +26,11 @@ import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from mnemos.client import fresh_model
 from mnemos.data.load import load
 from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError, DataError
 from mnemos.experiment import Experiment, load_experiment
+from mnemos.federation import model_of
 from mnemos.files import write_atomically
 from mnemos.models.norm import use_batch_statistics
 from mnemos.overrides import read_yaml
@@ -147,7 +147,7 @@ class Run:
         path = self.file("model.safetensors")
         if not path.is_file():
             raise DataError(f"{path}: the run has no trained model yet (it is {self.status.status})")
-        module = fresh_model(plan, load(plan.data))
+        module = model_of(self.experiment, load(plan.data))
         layout = Layout.of(module)
         module.load_state_dict(layout.state_dict(*load_model(path, layout)), strict=False)
         if plan.method.buffers.in_batches:

@@ -32,7 +32,8 @@ class FreeRiders(Screen):
     - is noise: EVBMF finds less than `poor` times the cohort's median rank in its layers, and its direction
       agrees with the sum of the others' no more than a random one does, |cos| < 5 / √P.
 
-    A cohort of fewer than three has nobody to compare with, and nobody is put aside.
+    A cohort of fewer than three has nobody to compare with, and nobody is put aside; updates that aren't
+    finite are no company. Where the model has no layer with a rank, only lengths are compared.
     """
 
     short: float = Field(0.01, gt=0, lt=1, description="length below which nothing was learnt")
@@ -40,9 +41,10 @@ class FreeRiders(Screen):
 
     def judge(self, cohort: Cohort, last: Tensor) -> dict[int, str]:
         """Who rides free, and how it shows."""
-        if len(cohort.updates) < _FEWEST:
+        updates = [update for update in cohort.updates if bool(update.delta.isfinite().all())]
+        if len(updates) < _FEWEST:
             return {}
-        own = torch.stack([update.delta for update in cohort.updates])
+        own = torch.stack([update.delta for update in updates])
         along = last / last.norm().clamp_min(torch.finfo(last.dtype).tiny)
         own -= torch.outer(own @ along, along)
         lengths = own.norm(dim=1)
@@ -51,9 +53,9 @@ class FreeRiders(Screen):
         others = own.sum(0) - own
         agreement = torch.nn.functional.cosine_similarity(own, others, dim=1).abs()
         random = 5 / math.sqrt(cohort.layout.size)
-        for k, update in enumerate(cohort.updates):
-            if lengths[k] <= self.short * lengths.median():
+        for k, update in enumerate(updates):
+            if lengths[k] < self.short * lengths.median():
                 found[update.client] = "free rider, nothing of its own"
-            elif ranks[k] <= self.poor * ranks.median() and agreement[k] < random:
+            elif ranks[k] < self.poor * ranks.median() and agreement[k] < random:
                 found[update.client] = "free rider, nothing but noise"
         return found

@@ -1,0 +1,88 @@
+"""Different models for different clients, and all of them as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Annotated
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from mnemos.errors import ConfigError
+from mnemos.models.model import Model, models
+from mnemos.registry import Options
+
+
+class CoDistillation(Options):
+    """Models learn from each other's predictions on samples that nobody else has, and whose labels nobody
+    looks at (Sodhani et al., 2020, arXiv 2010.02838).
+
+    After a round each model w takes gradient steps on T² KL(p ‖ q), the mean over the samples, with
+    q = softmax(f_w / T) and p the mean of the others' softmax(f / T) from before the exchange.
+    """
+
+    samples: int = Field(200, ge=1, description="how many, drawn from the training samples before dealing")
+    lr: float = Field(0.1, gt=0, description="rate of the steps")
+    steps: int = Field(5, ge=1, description="how many, over all the samples each")
+    every: int = Field(1, ge=1, description="rounds from one exchange to the next")
+    temperature: float = Field(1.0, gt=0, description="T: the higher, the softer the predictions")
+
+
+class Share(Options):
+    """One of the models, and how many clients have it."""
+
+    model: Annotated[Model, models]
+    share: float = Field(1.0, gt=0, description="of the clients, beside the others' shares")
+
+
+@models.register("mixed")
+class Mixed(Model):
+    """Each client has one of several models, which is averaged among those that have the same.
+
+    The federation's model is their ensemble: it predicts the mean of their probabilities.
+    """
+
+    of: tuple[Share, ...] = Field(min_length=1, description="the models and their shares of the clients")
+    exchange: CoDistillation | None = Field(None, description="how models learn from each other")
+    peers: bool = Field(
+        False, description="no server and no averaging: every client keeps a model of its own"
+    )
+
+    @model_validator(mode="after")
+    def _something_to_mix(self) -> Mixed:
+        if len(self.of) == 1 and not self.peers:
+            raise ValueError("found one model; allowed: two or more, or one with peers: true")
+        if any(isinstance(one.model, Mixed) for one in self.of):
+            raise ValueError("found mixed models among the models; allowed: all other models")
+        return self
+
+    def build(self, shape: tuple[int, ...], classes: int) -> Ensemble:
+        """One of each, with the initial weights that it would have alone."""
+        state = torch.get_rng_state()
+        branches = []
+        for number, one in enumerate(self.of):
+            torch.set_rng_state(state)
+            try:
+                branches.append(one.model.build(shape, classes))
+            except ConfigError as error:
+                raise error.under(f"of.{number}.model") from error
+        return Ensemble(branches)
+
+
+class Ensemble(nn.Module):
+    """The logarithm of the mean of the branches' probabilities, in place of logits."""
+
+    def __init__(self, branches: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """log p̄ [B, classes]."""
+        return mean_prediction([branch(x) for branch in self.branches])
+
+
+def mean_prediction(logits: list[Tensor]) -> Tensor:
+    """log (1/n Σ softmax(fᵢ)) of n models' logits [B, classes]."""
+    return torch.stack(logits).log_softmax(-1).logsumexp(0) - math.log(len(logits))
