@@ -291,6 +291,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "rounds": {"rounds": 51},
     "evaluate": {"evaluate.every": 11},
     "measures": {"measures": ["class-accuracy"]},
+    "faults": {"faults": ["free-riders"]},
+    "screens": {"screens": ["free-riders"]},
     "engine": {"engine.exact": True},
     "seed": {"seed": 1},
     "partition by name": {"partition.name": "label-dirichlet"},
@@ -300,6 +302,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "local.optimizer": {"local.optimizer.momentum": 0.1},
     "local.weight_decay": {"local.weight_decay": 1e-30},
     "local.augment": {"local.augment": ["flip"]},
+    "local.schedule": {"local.schedule": "cosine"},
+    "local.optimizer_state": {"local.optimizer_state": "kept"},
+    "method.meta": {"method.meta": {"samples": 5}},
     "evaluate.test_last": {"evaluate.test_last": 0},
 }
 

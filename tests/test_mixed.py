@@ -15,7 +15,7 @@ from interrupt import Stop
 from mnemos.client import fresh_model
 from mnemos.data.augment import normalise
 from mnemos.data.load import load
-from mnemos.data.partition import Partition, partitions
+from mnemos.data.partition import Partition
 from mnemos.data.partitions.iid import Iid
 from mnemos.distil import Exchange, Voice, divergence, shared
 from mnemos.errors import ConfigError
@@ -56,7 +56,6 @@ def values(outcome, name, client=None):
     return found if client else found[None]
 
 
-@partitions.register("test-some")
 class Some(Partition):
     """What iid deals, but only some clients get theirs."""
 
@@ -105,7 +104,7 @@ def test_without_an_exchange_groups_are_federations_of_their_own(method):
     places = list(places)
     for which, model in enumerate((NARROW, WIDE)):
         members = mixed._cast.members(which).tolist()
-        some = {"name": "test-some", "clients": 6, "members": members}
+        some = {"name": "test_mixed:Some", "clients": 6, "members": members}
         alone, others = play(method=method, model=model, partition=some)
         (begin, first), (end, last) = places[which : which + 2]
         assert torch.equal(mixed.server.model[begin:end], alone.server.model)
@@ -324,7 +323,7 @@ def test_peers_without_an_exchange_train_alone():
     assert accuracies.keys() == {None, *range(6)}
     for client in (0, 5):
         which = int(federation._cast.which[client])
-        some = {"name": "test-some", "clients": 6, "members": [client]}
+        some = {"name": "test_mixed:Some", "clients": 6, "members": [client]}
         method = {"name": "fedavg", "weighting": "uniform"}
         alone, others = play(2, model=(NARROW, WIDE)[which], partition=some, method=method, rounds=2)
         own = federation.groups[which]._start(federation._part(which), client)

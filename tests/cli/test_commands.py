@@ -485,7 +485,8 @@ def test_run_from_python(tiny_experiment, finished):
     assert run.status == mnemos.Run.at(finished).status
     assert run.experiment == tiny_experiment
     metrics = run.metrics
-    assert list(metrics.columns) == COLUMNS == ["round", "client", "model", "task", "class", "name", "value"]
+    assert list(metrics.columns) == COLUMNS
+    assert COLUMNS == ["round", "client", "model", "task", "class", "layer", "name", "value"]
     assert metrics["value"].notna().all()
     overall = metrics[metrics["client"].isna()]
     tested = overall[overall["name"] == "test_accuracy"]

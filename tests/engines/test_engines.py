@@ -160,9 +160,9 @@ class Broken(nn.Module):
 
 @pytest.mark.parametrize("engine", ["serial", "threads"])
 def test_an_error_names_client_and_round(engine):
-    description = load_experiment({"engine": engine, "model": {"name": "logistic"}})
-    federation = Federation(description)
-    federation.experiment = description.override({"model": "test_engines:Broken"})
+    federation = Federation(load_experiment({"engine": engine, "model": {"name": "logistic"}}))
+    (group,) = federation.groups
+    group.plan = federation.experiment.override({"model": "test_engines:Broken"}).plan
     with (
         pytest.raises(ClientError, match=r"client \d+ failed in round 1: ZeroDivisionError: no way"),
         federation.open() as runner,
