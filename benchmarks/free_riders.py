@@ -13,6 +13,7 @@ import argparse
 from contextlib import closing
 
 from mnemos.experiment import Experiment
+from mnemos.faults import Pretence
 from mnemos.federation import Federation
 
 RIDERS: dict[str, dict[str, object]] = {
@@ -51,6 +52,7 @@ def judged(experiment: Experiment) -> tuple[int, int, int, int, float]:
         riders = {
             client
             for fault in experiment.faults
+            if isinstance(fault, Pretence)
             for client in fault.pretenders(federation.assignment.clients, experiment.seed).tolist()
         }
         found = accused = 0

@@ -11,7 +11,7 @@ from torch import Tensor
 from mnemos.data.dataset import Dataset
 from mnemos.engines.engine import Runner
 from mnemos.experiment import Experiment
-from mnemos.faults import Fault, pretended
+from mnemos.faults import Pretence, pretended
 from mnemos.message import Task
 from mnemos.methods.exchange import Cohort, Update
 from mnemos.vector import Layout
@@ -36,9 +36,10 @@ class Arrivals:
 
     def __init__(self, experiment: Experiment, dataset: Dataset, layout: Layout, population: int) -> None:
         self._experiment, self._dataset, self._layout = experiment, dataset, layout
-        self._pretenders: dict[int, Fault] = {
+        self._pretenders: dict[int, Pretence] = {
             client: fault
             for fault in experiment.faults
+            if isinstance(fault, Pretence)
             for client in fault.pretenders(population, experiment.seed).tolist()
         }
 

@@ -13,7 +13,7 @@ from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Assignment, label_skew
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
-from mnemos.faults import Fault
+from mnemos.faults import Pretence
 from mnemos.local import Local
 from mnemos.methods.buffers import KeepServerBuffers
 from mnemos.models.buffers import changed_buffers
@@ -68,7 +68,7 @@ def check(
         except ConfigError as error:
             raise error.under("local.augment") from None
     surveying = [type(part).name for part in experiment.method.parts if part.surveys is not None]
-    if surveying and any(type(fault).pretend is not Fault.pretend for fault in experiment.faults):
+    if surveying and any(isinstance(fault, Pretence) for fault in experiment.faults):
         raise ConfigError(
             f"{surveying[0]} passes over a client's data, which one that doesn't train can't pretend",
             "faults",

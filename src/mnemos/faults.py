@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Literal
 
 import numpy as np
@@ -26,13 +27,17 @@ class Fault(Part):
         """Whether a client is never heard of again in a round."""
         return False
 
-    def pretenders(self, population: int, seed: int) -> Ints:
-        """The clients that never train, for the whole run."""
-        return np.zeros(0, np.int64)
 
+class Pretence(Fault):
+    """Some clients never train, and send something else for an update."""
+
+    @abstractmethod
+    def pretenders(self, population: int, seed: int) -> Ints:
+        """Those clients, for the whole run."""
+
+    @abstractmethod
     def pretend(self, task: Task, last: Tensor) -> Tensor:
         """What such a client sends for its update; `last` is the global model's last change, 0 at first."""
-        raise NotImplementedError
 
 
 faults: Registry[Fault] = Registry("fault", Fault, "mnemos.faults")
@@ -50,7 +55,7 @@ class DropOuts(Fault):
 
 
 @faults.register("free-riders")
-class FreeRiders(Fault):
+class FreeRiders(Pretence):
     """Some clients send an update without having trained (Fraboni, Vidal, Lorenzi, 2021, arXiv 2006.11901).
 
     - `unchanged`: the model as it came, Δ = 0;

@@ -12,7 +12,7 @@ from mnemos import rng
 from mnemos.data.partition import Assignment, Floats, Ints
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
-from mnemos.faults import Fault
+from mnemos.faults import Pretence
 from mnemos.methods.buffers import KeepServerBuffers
 from mnemos.methods.fedavg import Replace, Samples, Uniform
 from mnemos.models.mixed import CoDistillation, Mixed, Share
@@ -94,7 +94,7 @@ def _check_peers(experiment: Experiment) -> None:
         (method.meta is not None, "a meta step", "method.meta"),
         (type(method.buffers) is KeepServerBuffers, type(method.buffers).name, "method.buffers"),
         (bool(experiment.screens), "screens", "screens"),
-        (any(type(one).pretend is not Fault.pretend for one in experiment.faults), "free-riders", "faults"),
+        (any(isinstance(one, Pretence) for one in experiment.faults), "free-riders", "faults"),
     ):
         if wrong:
             raise ConfigError(f"found {found}; it takes a server, and peers have none", field)

@@ -6,6 +6,7 @@ this follows its algorithms 3 and 4.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
@@ -48,9 +49,9 @@ class LayerMetric(Weighting):
     linear: bool = Field(False, description="rank linear layers too, not only convolutions")
 
     @property
+    @abstractmethod
     def metric(self) -> Name:
         """The metric, as `ranks` calls it."""
-        raise NotImplementedError
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """There must be something to rank."""
