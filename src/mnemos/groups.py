@@ -328,12 +328,13 @@ class _Averaging:
         weights = self._method.weighting.weigh_cohort(Cohort(self._server.model, updates, self._layout))
         for update, weight in zip(updates, weights, strict=True):
             self._fold.add(update, weight)
-            shares = weight.parameters / len(updates)
-            if not isinstance(shares, Tensor):
-                yield Record(number, "weight", shares, client=update.client)
+            values, count = weight.parameters, len(updates)
+            if not isinstance(values, Tensor):
+                yield Record(number, "weight", values / count, client=update.client)
                 continue
             for slot in layers:
-                share = float(shares[slot.start : slot.stop].mean(dtype=torch.float64))
+                # Divided in double precision: a plain mean's share is 1/K, and not what single makes of it.
+                share = float(values[slot.start : slot.stop].mean(dtype=torch.float64)) / count
                 yield Record(number, "weight", share, client=update.client, layer=slot.name)
 
 
