@@ -31,6 +31,7 @@ NARROW: list[dict[str, Any]] = [
         {"name": "resnet18", "width": 0.05, "norm": norm}
         for norm in ("none", "group", "layer", "instance", "batch", "mixed")
     ),
+    {"name": "resnet10", "width": 0.05, "norm": "batch"},
     {"name": "resnet34", "width": 0.03, "norm": "group"},
 ]
 
@@ -62,7 +63,7 @@ def batch(shape: tuple[int, ...] = IMAGE) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_names() -> None:
-    assert models.names() == ["cnn", "lenet", "logistic", "mixed", "mlp", "resnet18", "resnet34"]
+    assert models.names() == ["cnn", "lenet", "logistic", "mixed", "mlp", "resnet10", "resnet18", "resnet34"]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,9 @@ def test_resnet_parameter_counts() -> None:
     assert size(models.parse({"name": "resnet18", "norm": "none"}).build(shape, 10)) == plain - biases
     for norm in ("group", "layer", "instance", "mixed"):
         assert size(models.parse({"name": "resnet18", "norm": norm}).build(shape, 10)) == plain
+    # Half of each stage's blocks are gone: 2 · 9c² in convolutions and 4c in norms, for every c.
+    gone = sum(18 * c * c + 4 * c for c in (64, 128, 256, 512))
+    assert size(models.parse("resnet10").build(shape, 10)) == plain - gone
     assert size(models.parse("resnet34").build(shape, 10)) == 21_282_122
 
 

@@ -1,4 +1,4 @@
-"""ResNet-18 and -34 for small images (He et al., 2016): 3×3 stem, no max-pooling."""
+"""ResNet-10, -18 and -34 for small images (He et al., 2016): 3×3 stem, no max-pooling."""
 
 from __future__ import annotations
 
@@ -84,6 +84,13 @@ class BasicBlock(nn.Module):
         """relu(residual(x) + shortcut(x))."""
         total: Tensor = self.residual(x) + self.shortcut(x)
         return total.relu_()
+
+
+@models.register("resnet10")
+class ResNet10(ResNet):
+    """One basic block a stage."""
+
+    depths = (1, 1, 1, 1)
 
 
 @models.register("resnet18")
