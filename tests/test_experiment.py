@@ -22,7 +22,8 @@ from mnemos.data.dataset import sources
 from mnemos.data.partition import Partition, partitions
 from mnemos.data.partitions.dirichlet import Dirichlet
 from mnemos.data.partitions.iid import Iid
-from mnemos.data.streams import Static, Stream
+from mnemos.data.stream import Stream
+from mnemos.data.streams.static import Static, Still
 from mnemos.engines.engine import engines
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment, load_experiment
@@ -53,8 +54,8 @@ class Halves(Partition):
 class OwnStream(Stream):
     """The same as `static`."""
 
-    def samples(self, assignment, client, round):
-        return assignment.train(client)
+    def open(self, setting):
+        return Still(setting)
 
 
 class FirstOnes(Selection):
@@ -288,6 +289,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "local": {"local.lr": 0.06},
     "participation": {"participation": 0.2},
     "selection": {"selection": "test_experiment:FirstOnes"},
+    "clock": {"clock": "synchronous"},
     "rounds": {"rounds": 51},
     "evaluate": {"evaluate.every": 11},
     "measures": {"measures": ["class-accuracy"]},
@@ -295,6 +297,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "screens": {"screens": ["free-riders"]},
     "engine": {"engine.exact": True},
     "seed": {"seed": 1},
+    "start": {"start": "fractals"},
     "partition by name": {"partition.name": "label-dirichlet"},
     "local.epochs": {"local.epochs": 2},
     "local.steps": {"local.steps": 1},
@@ -518,7 +521,7 @@ def test_parts_as_objects_among_the_changes():
         ({"local": {"lr": float("nan")}}, "local.lr: found nan; expected a finite number > 0"),
         ({"local": 3}, "local: found 3; expected a mapping of fields; allowed: augment, batch, epochs"),
         ({"local": {"lrr": 1}}, "local.lrr: unknown field; did you mean 'lr'? allowed: augment, batch"),
-        ({"round": 1}, "round: unknown field; did you mean 'rounds'? allowed: data, engine"),
+        ({"round": 1}, "round: unknown field; did you mean 'rounds'? allowed: clock, data, engine"),
         ({"stream": {"name": "static", "x": 1}}, "stream.x: unknown field; it has no options"),
         ({"partition": {"alpha": 0}}, "partition.alpha: found 0; allowed: ≥ 1e-09 and ≤ 1e+09"),
         ({"partition": 3}, "partition: found 3; it takes a name or a mapping with 'name' and options"),

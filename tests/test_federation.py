@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from mnemos.data.partition import Assignment
-from mnemos.data.streams import Stream, streams
+from mnemos.data.stream import Flow, Stream, streams
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
@@ -79,8 +78,13 @@ def test_a_round_without_any_update_does_not_touch_the_model(tiny):
 class Halves(Stream):
     """The first half of a client's samples in odd rounds, the second in even ones."""
 
-    def samples(self, assignment: Assignment, client: int, round: int):
-        own = assignment.train(client)
+    def open(self, setting):
+        return Halved(setting)
+
+
+class Halved(Flow):
+    def samples(self, client: int, round: int):
+        own = self.assignment.train(client)
         return own[: len(own) // 2] if round % 2 else own[len(own) // 2 :]
 
 
@@ -99,8 +103,13 @@ def test_a_stream_decides_what_a_client_holds(tiny):
 class Holiday(Stream):
     """Clients with an even number have nothing in the first round."""
 
-    def samples(self, assignment: Assignment, client: int, round: int):
-        own = assignment.train(client)
+    def open(self, setting):
+        return Away(setting)
+
+
+class Away(Flow):
+    def samples(self, client: int, round: int):
+        own = self.assignment.train(client)
         return own[:0] if round == 1 and client % 2 == 0 else own
 
 

@@ -66,6 +66,11 @@ class Arrivals:
         for one in arrived:
             yield one._replace(reason=one.reason or reasons.get(one.client))
 
+    def vanishes(self, task: Task) -> bool:
+        """Whether nothing will be heard of a client."""
+        seed = self._experiment.seed
+        return any(fault.vanishes(task.client, task.round, seed) for fault in self._experiment.faults)
+
     def _checked(self, arriving: Iterable[Arrival], checks: tuple[Check, ...]) -> Iterator[Arrival]:
         for one in arriving:
             if one.update is None:
@@ -95,8 +100,7 @@ class Arrivals:
 
     def _instead(self, task: Task, last: Tensor) -> Arrival | None:
         """What a client does instead of training; None: it trains."""
-        seed = self._experiment.seed
-        if any(fault.vanishes(task.client, task.round, seed) for fault in self._experiment.faults):
+        if self.vanishes(task):
             return Arrival(task.client)
         fault = self._pretenders.get(task.client)
         if fault is None:

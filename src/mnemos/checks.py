@@ -10,11 +10,13 @@ from torch import nn
 
 from mnemos.client import has_batch_norm
 from mnemos.data.dataset import Dataset
-from mnemos.data.partition import Assignment, label_skew
+from mnemos.data.partition import Assignment, Ints, label_skew
+from mnemos.data.stream import Flow
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.faults import Pretence
 from mnemos.local import Local
+from mnemos.measures.measure import Occasions
 from mnemos.methods.buffers import KeepServerBuffers
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import draws_globally
@@ -49,10 +51,16 @@ def check_model(module: nn.Module, shape: tuple[int, ...]) -> None:
 
 
 def check(
-    experiment: Experiment, local: Local, dataset: Dataset, assignment: Assignment, module: nn.Module
+    experiment: Experiment,
+    local: Local,
+    dataset: Dataset,
+    assignment: Assignment,
+    loads: Ints,
+    module: nn.Module,
 ) -> None:
     """Contradictions that only show when experiment, data and model come together."""
     layout = Layout.of(module)
+    experiment.method.head.check(dataset.shape)
     experiment.method.check(layout, local, len(dataset.classes))
     _check_optimizer(experiment.rounds, local, layout)
     if experiment.method.wants_features:
@@ -81,13 +89,27 @@ def check(
     if has_batch_norm(module):
         if local.batch == 1:
             raise ConfigError("found 1, but batch-norm needs at least 2 samples a batch", "local.batch")
-        lonely = np.flatnonzero(assignment.train_sizes() == 1)
-        if len(lonely):
+        lonely = np.flatnonzero((loads == 1).any(axis=1))
+        if len(lonely) and not local.fill:
+            task = "" if loads.shape[1] == 1 else " of a task"
             raise ConfigError(
-                f"client {lonely[0]} has one training sample ({len(lonely)} clients have), but batch-norm "
-                "needs at least 2; take fewer clients or another model.norm",
+                f"client {lonely[0]} has one training sample{task} ({len(lonely)} clients have), but "
+                "batch-norm needs at least 2; take fewer clients, local.fill=true or another model.norm",
                 "partition",
             )
+
+
+def check_measures(experiment: Experiment, dataset: Dataset, flow: Flow) -> None:
+    """Refuse measures that would have nothing to measure."""
+    when, rounds = experiment.evaluate, range(1, experiment.rounds + 1)
+    held_out = len(flow.assignment.union_held_out())
+    validations = sum(when.validates(number, experiment.rounds) for number in rounds) if held_out else 0
+    tests = sum(when.tests(number, experiment.rounds) for number in rounds) if len(dataset.test) else 0
+    for measure in experiment.measures:
+        try:
+            measure.check(Occasions(flow, validations, tests, len(dataset.test)))
+        except ConfigError as error:
+            raise error.under(f"measures.{type(measure).name}") from None
 
 
 def _check_optimizer(rounds: int, local: Local, layout: Layout) -> None:
@@ -108,7 +130,12 @@ _SKEWED = 0.5
 
 
 def warnings(
-    experiment: Experiment, local: Local, dataset: Dataset, assignment: Assignment, module: nn.Module
+    experiment: Experiment,
+    local: Local,
+    dataset: Dataset,
+    assignment: Assignment,
+    loads: Ints,
+    module: nn.Module,
 ) -> tuple[str, ...]:
     """Combinations that are known to hurt."""
     found = []
@@ -134,22 +161,21 @@ def warnings(
     asked = experiment.evaluate.forgetting
     if isinstance(asked, tuple) and asked and min(asked) > experiment.rounds:
         found.append(f"evaluate.forgetting begins with round {min(asked)}, and there are {experiment.rounds}")
-    return (*found, *_about_epochs(local, assignment), *method.warnings(local))
+    return (*found, *_about_epochs(local, loads), *method.warnings(local))
 
 
-def _about_epochs(local: Local, assignment: Assignment) -> Iterator[str]:
+def _about_epochs(local: Local, loads: Ints) -> Iterator[str]:
     """What rounds of a few steps, or of one epoch, mean for parts that go by local epochs."""
     if not (local.optimizer.counts_epochs or local.schedule.counts_epochs):
         return
-    sizes = assignment.train_sizes()
-    batches = np.ceil(sizes[sizes > 0] / local.batch)
-    short = 0 if local.steps is None else int((batches > local.steps).sum())
+    batches = np.ceil(loads[loads.max(axis=1) > 0] / local.batch)
+    short = 0 if local.steps is None else int((batches > local.steps).any(axis=1).sum())
     if short:
         yield (
             f"local.steps={local.steps} is less than a pass over the samples of {short} of {len(batches)} "
             "clients; such a round counts as one local epoch"
         )
-    epochs = local.epochs if local.steps is None else int((local.steps // batches).max())
+    epochs = local.epochs if local.steps is None else int((local.steps // batches[batches > 0]).max())
     if local.optimizer.counts_epochs and not local.keeps and epochs <= 1:
         yield (
             f"{type(local.optimizer).name} learns at the end of a local epoch, and there is one in a round: "

@@ -21,7 +21,7 @@ from mnemos.methods.exchange import Batch, Client, Finished, Net, Rates, State, 
 from mnemos.methods.method import Method
 from mnemos.models.convolution import fast_convolutions
 from mnemos.models.dropout import set_generator
-from mnemos.models.features import features_and_logits
+from mnemos.models.features import features_and_logits, head
 from mnemos.models.functional import Functional
 from mnemos.models.memory import channels_last_is_safe
 from mnemos.models.model import build_model
@@ -45,7 +45,8 @@ def intra_op(threads: int) -> Iterator[None]:
 def fresh_model(plan: Plan, dataset: Dataset) -> nn.Module:
     """The experiment's model as it is before the first round."""
     init = rng.generator(plan.seed, "model")
-    return build_model(plan.model, dataset.shape, len(dataset.classes), init)
+    outputs = len(dataset.classes) * plan.method.head.outputs
+    return build_model(plan.model, dataset.shape, outputs, init)
 
 
 def has_batch_norm(module: nn.Module) -> bool:
@@ -56,7 +57,7 @@ def has_batch_norm(module: nn.Module) -> bool:
 def ration(task: Task, batch_norm: bool) -> Ration:
     """What a client trains on in a round."""
     local = task.plan.local
-    return Ration(task.samples, local.batch, local.epochs, local.steps, task.noise, batch_norm)
+    return Ration(task.samples, local.batch, local.epochs, local.steps, task.noise, batch_norm, local.fill)
 
 
 def once(task: Task) -> Ration:
@@ -95,12 +96,19 @@ def kept(local: Local, state: State) -> State:
 
 def view(task: Task, labels: Tensor, classes: int) -> Client:
     """What the method sees of a client."""
-    counted = task.samples
-    if task.plan.method.loss.counts_held_out:
-        counted = torch.cat([counted, task.held_out])
-    counts = torch.bincount(labels[counted], minlength=classes)
+    method = task.plan.method
+    counts = held = torch.bincount(labels[task.samples], minlength=classes)
+    if method.loss.counted == "all":
+        counts = held + torch.bincount(labels[task.held_out], minlength=classes)
+    elif method.loss.counted == "tasks":
+        counts = task.met
     state = {name: value for name, value in task.state.items() if not name.startswith(_OPTIMIZER)}
-    return Client(task.model, task.received, state, counts.float())
+    return Client(task.model, task.received, state, method.head.per_output(counts.float()), held.float())
+
+
+def random(task: Task) -> torch.Generator:
+    """Where the method's parts draw from in a client's round."""
+    return rng.generator(task.plan.seed, "parts", task.round, task.client)
 
 
 def finish(
@@ -143,6 +151,9 @@ class _Module:
 
     def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return features_and_logits(self._trainer.module, x)
+
+    def head(self, features: Tensor) -> Tensor:
+        return head(self._trainer.module, features)
 
     def at(self, parameters: Tensor) -> Net:
         return self._trainer.functional.net(parameters, self._trainer.bound.buffers).at(parameters)
@@ -192,11 +203,16 @@ class Trainer:
         pace = rates(task, todo)
         ends = frozenset(todo.ends) if optimizer.counts_epochs else frozenset()
         load_batch = self.loader.keep(todo)
+        generator = random(task)
+
+        def drawn() -> State:
+            return method.draw(local.batch, bound.layout, generator)
+
         total, seen = torch.zeros(()), 0
         trace: list[_Traced] = []
         batches = draws(todo, local.augment, self.dataset.shape, key)
         for number, (draw, lr) in enumerate(zip(batches, each(pace), strict=True), 1):
-            batch = Batch(*load_batch(draw))
+            batch = method.head.turned(Batch(*load_batch(draw), drawn=drawn()))
             if method.traced:
                 trace.append((bound.parameters.clone(), batch, lr, self._dropout.get_state()))
             bound.gradients.zero_()
@@ -250,7 +266,8 @@ class Trainer:
         with torch.no_grad(), self.functional.training(when == "start"):
             net = self.functional.net(self.bound.parameters, self.bound.buffers)
             for draw in draws(once(task), (), self.dataset.shape, key):
-                found = method.survey(when, self.bound.parameters, net, Batch(*loader(draw)), client)
+                batch = method.head.upright(Batch(*loader(draw)))
+                found = method.survey(when, self.bound.parameters, net, batch, client)
                 for name, value in found.items():
                     sums[name] = sums[name] + value if name in sums else value
         return {name: value / len(task.samples) for name, value in sums.items()}

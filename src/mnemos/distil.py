@@ -66,7 +66,7 @@ class Exchange:
         self._models = [Functional(without_dropout(fresh_model(plan, dataset))) for plan in plans]
         self._inputs = inputs
         count = sum(map(len, inputs))
-        self.bytes = 4 * count * len(dataset.classes)
+        self.bytes = 4 * count * len(dataset.classes) * plans[0].method.head.outputs
         """How large one model's predictions are."""
 
     def due(self, round: int) -> bool:

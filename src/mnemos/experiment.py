@@ -10,9 +10,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from mnemos.clocks.clock import Clock, Rounds, clocks
 from mnemos.data.dataset import Source, sources
 from mnemos.data.partition import Partition, partitions
-from mnemos.data.streams import Static, Stream, streams
+from mnemos.data.stream import Stream, streams
+from mnemos.data.streams.static import Static
 from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError
 from mnemos.faults import Fault
@@ -29,6 +31,7 @@ from mnemos.registry import Options, Part
 from mnemos.screens.screen import Screen
 from mnemos.screens.screen import screens as known_screens
 from mnemos.selection import Selection, Uniform, selections
+from mnemos.starts.start import Random, Start, starts
 
 
 class Evaluate(Options):
@@ -36,6 +39,7 @@ class Evaluate(Options):
 
     every: int = Field(10, ge=1, description="rounds between evaluations on the union of validation sets")
     test_last: int = Field(1, ge=0, description="test in each of this many last rounds; reported is the mean")
+    test_every: int = Field(0, ge=0, description="test in every n-th round too; 0: in the last rounds alone")
     patience: int = Field(
         200, ge=0, description="rounds at chance after which a run ends as not converged; 0: never"
     )
@@ -56,6 +60,14 @@ class Evaluate(Options):
             )
         return value
 
+    def validates(self, round: int, last: int) -> bool:
+        """Whether the model is evaluated on validation data after a round."""
+        return round % self.every == 0 or round == last
+
+    def tests(self, round: int, last: int) -> bool:
+        """Whether it is evaluated on the test set after a round."""
+        return round > last - self.test_last or (self.test_every > 0 and round % self.test_every == 0)
+
 
 class Experiment(Options):
     """A whole experiment. Every field has a default, so a data source alone is an experiment."""
@@ -64,10 +76,12 @@ class Experiment(Options):
     partition: Annotated[Partition, partitions] = Field("dirichlet", validate_default=True)
     stream: Annotated[Stream, streams] = Static()
     model: Annotated[Model, models] = Field("mlp", validate_default=True)
+    start: Annotated[Start, starts] = Random()
     method: Annotated[Method, methods] = Field("fedavg", validate_default=True)
     local: Local = Local()
     participation: float = Field(0.1, gt=0, le=1, description="share of the clients in each round")
     selection: Annotated[Selection, selections] = Uniform()
+    clock: Annotated[Clock, clocks] = Rounds()
     faults: tuple[Annotated[Fault, known_faults], ...] = ()
     screens: tuple[Annotated[Screen, known_screens], ...] = ()
     rounds: int = Field(50, ge=1)

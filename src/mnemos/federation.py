@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,25 +15,32 @@ from torch import Tensor, nn
 
 from mnemos import rng
 from mnemos.arrivals import Check
-from mnemos.checks import check, check_model, warnings
+from mnemos.checks import check, check_measures, check_model, warnings
 from mnemos.client import fresh_model
+from mnemos.clocks.clock import Timed
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.load import load
 from mnemos.data.partition import Assignment, Ints
-from mnemos.data.streams import training_counts
+from mnemos.data.stream import Flow, Setting
 from mnemos.distil import Exchange, Voice, shared, unlabelled
 from mnemos.engines.engine import Runner, Work
 from mnemos.engines.several import open_each
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
+from mnemos.flights import time_of, timed
 from mnemos.groups import Group, Peers, Progress
+from mnemos.local import Local
 from mnemos.measures.measure import Moment, Record, Scores
 from mnemos.message import Plan, Task
 from mnemos.meta import drawn
 from mnemos.methods.exchange import Server
 from mnemos.mixed import cast, check_mixed, exchange_of, held_by
+from mnemos.models.encoder import Encoder, place
 from mnemos.models.mixed import Ensemble, Mixed, mean_prediction
+from mnemos.pretrain.train import Tell
+from mnemos.staggered import Staggered, check_clock
 from mnemos.states import Shelves, States
+from mnemos.traffic import pace_of, traffic_of
 from mnemos.vector import Layout
 
 
@@ -61,20 +69,18 @@ class Federation:
     """A population of clients, a server, and the rounds between them."""
 
     def __init__(self, experiment: Experiment, checks: tuple[Check, ...] = ()) -> None:
+        check_clock(experiment)
         self.experiment = experiment
         self.checks = checks
         self.dataset = load(experiment.data)
-        clients = deal(experiment, self.dataset)
-        self.cohort_size, self._eligible = _participants(experiment, clients)
-        plan = experiment.plan
-        local, self.assignment = experiment.method.arrange(plan.local, clients, self.cohort_size)
-        if self.assignment is not clients:  # others learn than those who were dealt samples: all of them
-            self.cohort_size = self._eligible = self.assignment.clients
-            if experiment.faults:
-                raise ConfigError(f"they are clients', and {experiment.method.name} has none", "faults")
+        local, self.flow, self.cohort_size = _learners(experiment, self.dataset)
+        self.assignment = self.flow.assignment
+        self._pace = pace_of(experiment, self.flow)
+        self.traffic = traffic_of(experiment, self.flow, self.cohort_size)
+        check_measures(experiment, self.dataset, self.flow)
         check_mixed(experiment)
         self._cast = cast(experiment, self.assignment.clients)
-        self.plan = plan.model_copy(update={"local": local, "model": self._cast.model})
+        self.plan = experiment.plan.model_copy(update={"local": local, "model": self._cast.model})
         module = _model(self.plan, self.dataset)
         self.layout = Layout.of(module)
         self.method = experiment.method
@@ -87,6 +93,7 @@ class Federation:
         self.states = Shelves([States(group.example) for group in self.groups], self._cast.which)
         self._exchange = self._open_exchange()
         self.round = 0
+        self._begun = False
         self.at_chance_since: int | None = None
         self._held_out = torch.from_numpy(self.assignment.union_held_out())
 
@@ -97,11 +104,14 @@ class Federation:
             place = self._cast.branches.index(which)
             module, name = module.branches[place], "" if self._cast.peers else f"branches.{place}"
         held = held_by(members, self.assignment) if len(self._cast.models) > 1 else self.assignment
-        check(self.experiment, self.plan.local, self.dataset, held, module)
-        sentences += warnings(self.experiment, self.plan.local, self.dataset, held, module)
+        loads = self.flow.loads() * (held.sizes > 0)[:, None]
+        check(self.experiment, self.plan.local, self.dataset, held, loads, module)
+        sentences += warnings(self.experiment, self.plan.local, self.dataset, held, loads, module)
         plan = self.plan.model_copy(update={"model": self._cast.models[which]})
-        kind = Peers if self._cast.peers else Group
-        return kind(self.experiment, plan, self.dataset, self.assignment, module, members, name)
+        arguments = self.experiment, plan, self.dataset, self.flow, module, members, name
+        if self.traffic is not None:
+            return Staggered(*arguments, traffic=self.traffic)
+        return (Peers if self._cast.peers else Group)(*arguments)
 
     def _open_exchange(self) -> Exchange | None:
         options = exchange_of(self.experiment)
@@ -111,29 +121,58 @@ class Federation:
         plans = [group.plan for group in self.groups]
         return Exchange(options, plans, self.dataset, unlabelled(self.dataset, samples))
 
+    def check_start(self) -> None:
+        """Refuse, before anything is done, what the model can't start from."""
+        with _naming("start"):
+            encoder = self.experiment.start.check(self.plan.model, self.dataset.shape)
+            if encoder is not None:
+                place(encoder, fresh_model(self.plan, self.dataset), self.dataset.shape)
+
+    def begin(self, tell: Tell = lambda _done, _total, _note: None) -> Encoder | None:
+        """Give the model what it starts from, once; None, if that is random weights or was done before."""
+        if self._begun or self.round:
+            return None
+        with _naming("start"):
+            encoder = self.experiment.start.encoder(self.plan.model, self.dataset.shape, tell)
+            if encoder is not None:
+                module = fresh_model(self.plan, self.dataset)
+                place(encoder, module, self.dataset.shape)
+                model, buffers = self.layout.gather(module.state_dict())
+                self.server = replace(self.server, model=model, buffers=buffers)
+        self._begun = True
+        return encoder
+
     def open(self) -> Runner:
         """The engine, ready to run cohorts."""
         work = Work(self.cohort_size, self.experiment.rounds)
+        if self.traffic is not None:
+            slots, taken = self.traffic.slots, self.traffic.clock.buffer
+            work = Work(slots, -(-work.rounds * taken // slots))
         return open_each(self.experiment.engine, [group.plan for group in self.groups], self.dataset, work)
 
     def advance(self, runner: Runner) -> Outcome:
         """One round."""
+        self.begin()
         number = self.round + 1
         self.states.drop()  # of a round that was broken off
+        untrained = [] if self.round else list(self._before_training())
         before = [self._part(which) for which in range(len(self.groups))]
-        cohort, done = self.cohort(number), []
-        for which, group in enumerate(self.groups):
-            clients, tasks = self._clients(cohort, which), self._tasks(number, runner, which)
-            done.append(
-                group.advance(number, clients, tasks, before[which], self.states, runner, self.checks)
-            )
-        records = [record for one in done for record in one.records]
-        if any(one.arrived for one in done) and not any(one.used for one in done):
+        done = [self._progress(number, which, before[which], runner) for which in range(len(before))]
+        records = [*untrained, *(record for one in done for record in one.records)]
+        futile = any(one.arrived for one in done) and not any(one.used for one in done)
+        if futile and self.traffic is None:  # an asynchronous server just waits for others
             raise DivergedError(f"round {number}: no update of the {self.cohort_size} clients could be used")
         said = self._talk(number, done)
-        server = self._joined(
-            [group.moved(old, one.server) for group, old, one in zip(self.groups, before, done, strict=True)]
-        )
+        after = [
+            group.moved(old, one.server) for group, old, one in zip(self.groups, before, done, strict=True)
+        ]
+        if self._pace is not None and self.traffic is None:
+            arrived = (client for one in done for client in one.arrived)
+            slowest = max((self._pace.duration(client, number) for client in arrived), default=0.0)
+            time = time_of(before[0].state) + slowest
+            after = [one.moved(one.model, timed(time)) for one in after]
+            records.append(Record(number, "time", time))
+        server = self._joined(after)
         loss, samples = sum(one.loss for one in done), sum(one.samples for one in done)
         finite = all(bool(torch.isfinite(part).all()) for part in (server.model, server.buffers))
         if not (finite and math.isfinite(loss)):
@@ -143,16 +182,12 @@ class Federation:
             )
         self.server, self.round = server, number
         self.states.commit(number)
-        received = said + sum(
-            group.received(one.server) * len(self._clients(cohort, which))
-            for which, (group, one) in enumerate(zip(self.groups, done, strict=True))
-        )
         mean = loss / samples if samples else math.nan  # of a round in which nobody has trained
         if samples:
             records.append(Record(number, "train_loss", mean))
         records += [
             Record(number, "bytes_up", float(said + sum(one.sent for one in done))),
-            Record(number, "bytes_down", float(received)),
+            Record(number, "bytes_down", float(said + sum(one.received for one in done))),
         ]
         records += [record for one in done for record in one.watched]
         validation, test = self._evaluate(number)
@@ -160,6 +195,14 @@ class Federation:
         scores = validation and validation.together
         stuck = self._at_chance(number, scores)
         return Outcome(number, records, mean, scores, test and test.together, stuck)
+
+    def _progress(self, number: int, which: int, server: Server, runner: Runner) -> Progress:
+        """What becomes of a group in a round."""
+        group = self.groups[which]
+        if isinstance(group, Staggered):
+            return group.meet(number, server, self.states, runner, self.checks)
+        clients, tasks = self._clients(self.cohort(number), which), self._tasks(number, runner, which)
+        return group.advance(number, clients, tasks, server, self.states, runner, self.checks)
 
     def _talk(self, number: int, done: list[Progress]) -> int:
         """Let models learn from each other, if it is time; gives the bytes that peers have sent for it."""
@@ -179,8 +222,7 @@ class Federation:
 
     def cohort(self, number: int) -> Ints:
         """The clients of a round."""
-        generator = rng.numpy_generator(self.experiment.seed, "selection", number)
-        return self.experiment.selection.select(self._eligible, self.cohort_size, generator)
+        return self.flow.cohort(number)
 
     def _clients(self, cohort: Ints, which: int) -> Ints:
         """Those of a cohort that belong to a group."""
@@ -234,9 +276,9 @@ class Federation:
     def _evaluate(self, number: int) -> tuple[_Judged | None, _Judged | None]:
         when, last = self.experiment.evaluate, self.experiment.rounds
         validation = test = None
-        if len(self._held_out) and (number % when.every == 0 or number == last):
+        if len(self._held_out) and when.validates(number, last):
             validation = self._judge(self.dataset.train, self._held_out)
-        if len(self.dataset.test) and number > last - when.test_last:
+        if len(self.dataset.test) and when.tests(number, last):
             test = self._judge(self.dataset.test, None)
         return validation, test
 
@@ -257,26 +299,33 @@ class Federation:
                 for branch, (client, scores) in enumerate(judged.each):
                     name = f"{part}_accuracy" + (f"_branch_{branch}" if client is None else "")
                     yield Record(number, name, scores.accuracy, model=client)
-        moment = Moment(
+        moment = self._moment(number, validation, test)
+        for measure in self.experiment.measures:
+            yield from measure.records(moment)
+
+    def _before_training(self) -> Iterator[Record]:
+        """What those measures that want to see it say of the first model."""
+        measures = [measure for measure in self.experiment.measures if measure.from_the_start]
+        if not measures:
+            return
+        validation = self._judge(self.dataset.train, self._held_out) if len(self._held_out) else None
+        test = self._judge(self.dataset.test, None) if len(self.dataset.test) else None
+        moment = self._moment(0, validation, test)
+        for measure in measures:
+            yield from measure.records(moment)
+
+    def _moment(self, number: int, validation: _Judged | None, test: _Judged | None) -> Moment:
+        return Moment(
             number,
             self.server.model,
             self.server.buffers,
             self.layout,
-            self.assignment,
+            self.flow,
             self._held_out.numpy(),
             validation and validation.together,
             test and test.together,
             self.experiment.rounds,
-            lambda: training_counts(
-                self.experiment.stream,
-                self.assignment,
-                number,
-                self.dataset.train.labels.numpy(),
-                len(self.dataset.classes),
-            ),
         )
-        for measure in self.experiment.measures:
-            yield from measure.records(moment)
 
 
 def deal(experiment: Experiment, dataset: Dataset) -> Assignment:
@@ -290,6 +339,47 @@ def deal(experiment: Experiment, dataset: Dataset) -> Assignment:
     except ConfigError as error:
         raise error.under("partition") from None
     return replace(dealt, order=rest[dealt.order])
+
+
+def flow_of(experiment: Experiment, dataset: Dataset) -> Flow:
+    """What everybody holds in each round of an experiment, and who is selected."""
+    return _learners(experiment, dataset)[1]
+
+
+def _learners(experiment: Experiment, dataset: Dataset) -> tuple[Local, Flow, int]:
+    """How somebody trains, who holds what in which round, and how many train in one."""
+    clients = deal(experiment, dataset)
+    size = _cohort_size(experiment, clients)
+    flow = _opened(experiment, dataset, clients, size)
+    local, assignment = experiment.method.arrange(experiment.plan.local, flow, size)
+    if assignment is clients:
+        return local, flow, size
+    # Others learn than those who were dealt samples: all of them.
+    if isinstance(experiment.clock, Timed):
+        raise ConfigError(f"it times clients, and {experiment.method.name} has none", "clock")
+    if experiment.faults:
+        raise ConfigError(f"they are clients', and {experiment.method.name} has none", "faults")
+    return local, _opened(experiment, dataset, assignment, assignment.clients), assignment.clients
+
+
+def _opened(experiment: Experiment, dataset: Dataset, assignment: Assignment, size: int) -> Flow:
+    """The stream of those who hold something, of whom so many are selected for a round."""
+
+    def choose(eligible: Ints | int, number: int) -> Ints:
+        if traffic is not None:
+            return traffic.cohort(number)
+        count = eligible if isinstance(eligible, int) else len(eligible)
+        generator = rng.numpy_generator(experiment.seed, "selection", number)
+        return experiment.selection.select(eligible, min(size, count), generator)
+
+    labels, classes = dataset.train.labels.numpy(), len(dataset.classes)
+    setting = Setting(assignment, labels, classes, experiment.rounds, experiment.seed, choose)
+    try:
+        flow = experiment.stream.open(setting)
+    except ConfigError as error:
+        raise error.under("stream") from None
+    traffic = traffic_of(experiment, flow, size)
+    return flow
 
 
 def _drawn(experiment: Experiment, total: int) -> tuple[Ints, Ints]:
@@ -318,19 +408,23 @@ def _ensemble(each: list[Scores]) -> Scores:
 
 
 def _model(plan: Plan, dataset: Dataset) -> nn.Module:
-    try:
+    with _naming("model"):
         module = fresh_model(plan, dataset)
         check_model(module, dataset.shape)
-    except ConfigError as error:
-        raise error.under("model") from None
     return module
 
 
-def _participants(experiment: Experiment, assignment: Assignment) -> tuple[int, Ints | int]:
-    """How many clients take part in a round, and who may: everyone who has something to train on."""
-    sizes = assignment.train_sizes()
-    eligible: Ints | int = assignment.clients if sizes.min() > 0 else np.flatnonzero(sizes)
-    count = eligible if isinstance(eligible, int) else len(eligible)
+@contextmanager
+def _naming(field: str) -> Iterator[None]:
+    """Have errors name a field of the experiment."""
+    try:
+        yield
+    except ConfigError as error:
+        raise error.under(field) from None
+
+
+def _cohort_size(experiment: Experiment, assignment: Assignment) -> int:
+    """How many clients take part in a round, as long as so many have something to train on."""
     size = math.floor(experiment.participation * assignment.clients + 1e-9)
     if size < 1:
         raise ConfigError(
@@ -338,6 +432,7 @@ def _participants(experiment: Experiment, assignment: Assignment) -> tuple[int, 
             f"allowed: at least {1 / assignment.clients:.3g}",
             "participation",
         )
+    count = int(np.count_nonzero(assignment.train_sizes()))
     if count == 0:
         raise ConfigError("no client has a training sample; take fewer clients", "partition")
-    return min(size, count), eligible
+    return min(size, count)

@@ -6,19 +6,20 @@ the federation's; peers with the same model are a group in which each has a mode
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mnemos.arrivals import Arrivals, Check
+from mnemos.arrivals import Arrival, Arrivals, Check
 from mnemos.client import kept
 from mnemos.data.dataset import Dataset, Split
-from mnemos.data.partition import Assignment, Ints
+from mnemos.data.partition import Ints
+from mnemos.data.stream import Flow
 from mnemos.engines.engine import Runner
 from mnemos.experiment import Experiment
 from mnemos.measures.evaluate import Evaluator
@@ -51,8 +52,15 @@ class Progress:
     samples: int = 0
     sent: int = 0
     """Bytes."""
-    arrived: int = 0
+    received: int = 0
+    """Bytes."""
+    arrived: list[int] = field(default_factory=list)
+    """The clients that were heard of."""
     used: int = 0
+
+
+Start = Callable[[int], tuple[Tensor, Tensor]]
+"""The model that a client began with, and its buffers."""
 
 
 class Gathering(Protocol):
@@ -73,13 +81,14 @@ class Group:
         experiment: Experiment,
         plan: Plan,
         dataset: Dataset,
-        assignment: Assignment,
+        flow: Flow,
         module: nn.Module,
         members: Ints,
         name: str = "",
     ) -> None:
         """`members`: its clients; `name`: the module's, as a part of a larger one."""
-        self.experiment, self.plan, self.dataset, self.assignment = experiment, plan, dataset, assignment
+        self.experiment, self.plan, self.dataset, self.flow = experiment, plan, dataset, flow
+        self.assignment = assignment = flow.assignment
         self.members, self.name, self.method = members, name, experiment.method
         self._population = int(np.count_nonzero(assignment.train_sizes()[members]))
         own = Layout.of(module)
@@ -92,7 +101,7 @@ class Group:
         state = {**self.method.client_state(self.layout), **optimizer}
         self.example = self._remembered(state, buffers)
         """What a client remembers, by names and shapes."""
-        self.evaluator = Evaluator(module, dataset, self.method.buffers.in_batches)
+        self.evaluator = Evaluator(module, dataset, self.method.buffers.in_batches, self.method.head.read)
 
     def first(self) -> Server:
         """The server before the first round."""
@@ -106,7 +115,7 @@ class Group:
     ) -> Iterator[Task]:
         """What clients have to do in a round."""
         plan = self.plan.model_copy(update={"arithmetic": runner.plan.arithmetic})
-        received = self.method.broadcast(server)
+        received = self._broadcast(server)
         fresh = self.method.client_state(self.layout)
         noise = self.assignment.noise
         for client in clients.tolist():
@@ -115,7 +124,7 @@ class Group:
             if client in states:
                 state = states[client]
                 buffers = state.pop(_BUFFERS, buffers)
-            samples = self.experiment.stream.samples(self.assignment, client, number)
+            samples = self.flow.samples(client, number)
             if not len(samples):
                 continue  # a stream may leave a client without data for a while
             yield Task(
@@ -128,6 +137,7 @@ class Group:
                 state=state,
                 samples=torch.from_numpy(np.ascontiguousarray(samples)),
                 held_out=torch.from_numpy(np.ascontiguousarray(self.assignment.held_out(client))),
+                met=torch.from_numpy(self.flow.met(client, number)),
                 noise=0.0 if noise is None else float(noise[client]),
             )
 
@@ -142,23 +152,38 @@ class Group:
         checks: tuple[Check, ...],
     ) -> Progress:
         """Train, screen and gather; clients' new states are held, not yet committed."""
-        done = Progress(server)
-        gathering = self._gathering(server)
-        watches = self._watches(number, clients, server)
         last = server.state.get(_LAST, server.model[:0])
-        for client, update, trained, reason in self._arrivals.of(runner, tasks, server.model, last, checks):
+        arriving = self._arrivals.of(runner, tasks, server.model, last, checks)
+        watches, start = self._watches(number, clients, server), partial(self._start, server)
+        done = self._gather(number, arriving, server, states, self._gathering(server), watches, start)
+        done.received = self.received(done.server) * len(clients)
+        return done
+
+    def _gather(
+        self,
+        number: int,
+        arriving: Iterable[Arrival],
+        server: Server,
+        states: Shelves,
+        gathering: Gathering,
+        watches: dict[int, list[Watch]],
+        start: Start,
+    ) -> Progress:
+        """Take in a round's clients as they arrive."""
+        done = Progress(server)
+        for client, update, trained, reason in arriving:
             if update is None:
                 done.records.append(Record(number, "dropped", 1.0, client=client))
                 continue
-            done.arrived += 1
+            done.arrived.append(client)
             done.sent += self._sent(update)
             if reason is not None:
                 done.records.append(Record(number, f"rejected: {reason}", 1.0, client=client))
                 continue
-            start, buffers = self._start(server, client)
+            model, buffers = start(client)
             for watch in watches[client]:
                 watch.see(
-                    client, start + update.delta, update.buffers if self.method.buffers.sent else buffers
+                    client, model + update.delta, update.buffers if self.method.buffers.sent else buffers
                 )
             gathering.add(update)
             done.used += 1
@@ -207,6 +232,10 @@ class Group:
         """The model that a client begins a round with, and its buffers."""
         return server.model, server.buffers
 
+    def _broadcast(self, server: Server) -> State:
+        """What clients are sent beside the model."""
+        return self.method.broadcast(server)
+
     def _gathering(self, server: Server) -> Gathering:
         return _Averaging(self.method, self.layout, server, self._population, self._meta)
 
@@ -222,6 +251,12 @@ class Group:
         """Who looks on at each client's model."""
         return dict.fromkeys(clients.tolist(), self._opened(number, clients, server.model, server.buffers))
 
+    def _one_by_one(self, number: int, clients: Ints, start: Start) -> dict[int, list[Watch]]:
+        """Who looks on at each client's model, where clients don't begin with the same one."""
+        return {
+            client: self._opened(number, np.array([client]), *start(client)) for client in clients.tolist()
+        }
+
     def _opened(self, number: int, clients: Ints, model: Tensor, buffers: Tensor) -> list[Watch]:
         opening = Opening(
             number,
@@ -229,9 +264,10 @@ class Group:
             model,
             buffers,
             self.layout,
-            self.assignment,
+            self.flow,
             clients,
             lambda model, buffers, indices: self.evaluator(model, buffers, self.dataset.train, indices),
+            lambda model, buffers: self.evaluator(model, buffers, self.dataset.test),
         )
         watches = (measure.watch(opening) for measure in self.experiment.watching)
         return [watch for watch in watches if watch is not None]
@@ -285,10 +321,7 @@ class Peers(Group):
         return 0
 
     def _watches(self, number: int, clients: Ints, server: Server) -> dict[int, list[Watch]]:
-        return {
-            client: self._opened(number, np.array([client]), *self._start(server, client))
-            for client in clients.tolist()
-        }
+        return self._one_by_one(number, clients, partial(self._start, server))
 
     def _rows(self, vector: Tensor) -> Tensor:
         count = len(self.members)

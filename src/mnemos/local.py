@@ -19,6 +19,7 @@ class Local(Options):
     epochs: int = Field(1, ge=1, description="passes over the client's training samples")
     steps: int | None = Field(None, ge=1, description="instead of epochs: this many batches")
     batch: int = Field(64, ge=1, description="samples a step; a smaller last batch is used too")
+    fill: bool = Field(False, description="fill a smaller last batch by repeating the client's samples")
     optimizer: Annotated[Optimizer, optimizers] = Sgd()
     optimizer_state: Literal["fresh", "kept"] = Field(
         "fresh", description="whether a client's optimiser goes on where its last round ended"

@@ -61,6 +61,8 @@ class Task:
     """Indices of the client's training samples in this round."""
     held_out: Tensor
     """Indices of its validation samples: some losses count their labels."""
+    met: Tensor
+    """Which classes belong to tasks that it has reached so far [classes]: all of them without tasks."""
     noise: float = 0.0
 
     def to_bytes(self) -> bytes:
@@ -70,6 +72,7 @@ class Task:
             "buffers": self.buffers,
             "samples": self.samples,
             "held_out": self.held_out,
+            "met": self.met,
         }
         header = {
             "plan": self.plan.model_dump(mode="json"),
@@ -94,6 +97,7 @@ class Task:
                 states["state"],
                 tensors["samples"],
                 tensors["held_out"],
+                tensors["met"],
                 float(header["noise"]),
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -41,13 +41,15 @@ class MetaStep:
 
     def __init__(self, plan: Plan, meta: Meta, dataset: Dataset) -> None:
         self._meta = meta
-        self._loss = plan.method.loss
+        self._loss, head = plan.method.objective, plan.method.head
         self._functional = Functional(without_dropout(fresh_model(plan, dataset)))
         samples = torch.from_numpy(drawn(meta, len(dataset.train), plan.seed))
         loader = Loader(dataset, (), channels_last=False)
-        self._batches = [Batch(*loader(Draw(some, some))) for some in torch.split(samples, _CHUNK)]
+        self._batches = [
+            head.upright(Batch(*loader(Draw(some, some)))) for some in torch.split(samples, _CHUNK)
+        ]
         labels = dataset.train.labels[samples]
-        self._counts = torch.bincount(labels, minlength=len(dataset.classes)).float()
+        self._counts = head.per_output(torch.bincount(labels, minlength=len(dataset.classes)).float())
 
     def __call__(self, server: Server) -> Server:
         """The server after its step."""
@@ -55,7 +57,7 @@ class MetaStep:
         def loss(model: Tensor) -> Tensor:
             net = self._functional.net(server.model, server.buffers).at(model)
             total = torch.zeros(())
-            for x, labels, _ in self._batches:
+            for x, labels, *_ in self._batches:
                 total = total + self._loss(net(x), labels, self._counts).sum()
             return total / self._meta.samples
 

@@ -13,10 +13,12 @@ from mnemos.data.partition import Assignment, Floats, Ints
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.faults import Pretence
+from mnemos.measures.task_forgetting import TaskForgetting
 from mnemos.methods.buffers import KeepServerBuffers
 from mnemos.methods.fedavg import Replace, Samples, Uniform
 from mnemos.models.mixed import CoDistillation, Mixed, Share
 from mnemos.models.model import Model
+from mnemos.starts.start import Random
 from mnemos.vector import Layout
 
 
@@ -71,11 +73,18 @@ def check_mixed(experiment: Experiment) -> None:
     """Refuse what needs one model for all clients or, of peers, a server."""
     if not isinstance(experiment.model, Mixed):
         return
-    if experiment.evaluate.forgetting:
-        raise ConfigError(
-            "forgetting compares clients that were sent the same model, and with mixed models they aren't",
-            "evaluate.forgetting",
-        )
+    if not isinstance(experiment.start, Random):
+        raise ConfigError("an encoder is one model's, and mixed models are several", "start")
+    for asked, field in (
+        (bool(experiment.evaluate.forgetting), "evaluate.forgetting"),
+        (any(isinstance(one, TaskForgetting) for one in experiment.measures), "measures.task-forgetting"),
+    ):
+        if asked:
+            raise ConfigError(
+                "forgetting compares clients that were sent the same model, and with mixed models they "
+                "aren't",
+                field,
+            )
     if experiment.model.peers:
         _check_peers(experiment)
 

@@ -195,8 +195,13 @@ def case(name: str, words: str, code: int, *says: str, make: Callable[[], None] 
 # fmt: off
 # Unknown fields.
 case("unknown field", "run round=3", WRONG, "round: unknown field", "did you mean 'rounds'?",
-     "allowed: data,")
-case("unknown field far off", "run zzz=3", WRONG, "zzz: unknown field", "allowed: data, engine")
+     "allowed: clock, data,")
+case("unknown field far off", "run zzz=3", WRONG, "zzz: unknown field", "allowed: clock, data, engine")
+case("unknown clock", "run clock=sundial", WRONG, "clock: there is no clock 'sundial'; allowed: asynchronous")
+case("a clock of which clients are unknown", "run 'clock={name: synchronous, speeds: {times: {700: 2}}}'",
+     WRONG, "clock.speeds.times: there is no client 700; allowed: 0 to")
+case("an asynchronous clock with a method that compares", "run method=feder clock=fedbuff", WRONG,
+     "method.weighting: found effective-rank, which needs clients that are sent the same model")
 case("unknown nested field", "run local.epoch=1", WRONG, "local.epoch: unknown", "did you mean 'epochs'?")
 case("unknown option of a part", "run partition.alpah=1", WRONG, "partition.alpah:", "mean 'alpha'?",
      "clients")

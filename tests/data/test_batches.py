@@ -16,10 +16,10 @@ KEY = (0, 1, 2)
 SHAPES = {"colour": (3, 5, 4), "grey": (1, 6, 6), "vector": (7,)}
 
 
-def ration(count=10, batch=4, epochs=1, steps=None, noise=0.0, drop_single=False, first=0):
+def ration(count=10, batch=4, epochs=1, steps=None, noise=0.0, drop_single=False, first=0, fill=False):
     """A client that holds `count` samples, every third from `first` on."""
     samples = first + 3 * torch.arange(count)
-    return Ration(samples, batch, epochs, steps, noise, drop_single)
+    return Ration(samples, batch, epochs, steps, noise, drop_single, fill)
 
 
 def drawn(todo, augment=(), shape=(3, 5, 4), key=KEY):
@@ -46,6 +46,30 @@ def dataset(kind, count=60, dtype=None):
 
 
 # --- which samples ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=80, deadline=None)
+@given(count=st.integers(1, 40), batch=st.integers(1, 30), epochs=st.integers(1, 3), seed=st.integers(0, 99))
+def test_filled_batches_are_all_full_and_hold_the_samples_equally_often(count, batch, epochs, seed):
+    """As often as there is room for, in every epoch; with whole batches, filling changes nothing."""
+    todo = ration(count, batch, epochs, fill=True)
+    found = drawn(todo, key=(seed, 1, 2))
+    each = -(-count // batch)
+    assert [len(one) for one in found] == [batch] * each * epochs
+    for epoch in range(epochs):
+        places = torch.cat([one.positions for one in found[epoch * each : (epoch + 1) * each]])
+        times = places.bincount(minlength=count)
+        assert times.min() >= 1
+        assert times.max() - times.min() <= 1
+        assert sorted(places[:count].tolist()) == list(range(count))
+    if count % batch == 0:
+        plain = drawn(ration(count, batch, epochs), key=(seed, 1, 2))
+        assert all(a.indices.tolist() == b.indices.tolist() for a, b in zip(found, plain, strict=True))
+
+
+def test_a_filled_batch_of_one_sample_is_not_left_out():
+    assert sizes(ration(5, 4, drop_single=True)) == [4]
+    assert sizes(ration(5, 4, drop_single=True, fill=True)) == [4, 4]
 
 
 @settings(max_examples=80, deadline=None)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mnemos.data.partition import Assignment, Ints, Partition, partitions, pooled
 from mnemos.data.partitions._holders import levelled, top_up
-from mnemos.data.partitions._proportions import cumulative, log_dirichlet
 from mnemos.data.partitions.dirichlet import draw_labels
+from mnemos.data.proportions import cumulative, log_dirichlet
 from mnemos.errors import ConfigError
 
 NAMES = [name for name in partitions.names() if name != "whole"]
@@ -650,7 +650,7 @@ def test_alpha_is_positive_and_finite(name: str, alpha: float) -> None:
 
 def test_every_partition_is_documented() -> None:
     assert partitions.names() == [
-        "dirichlet", "feature-noise", "iid", "label-dirichlet", "labels", "natural", "quantity", "shards",
-        "whole",
+        "dirichlet", "feature-noise", "iid", "label-dirichlet", "labels", "natural", "power-law", "quantity",
+        "shards", "whole",
     ]  # fmt: skip
     assert all(part.__doc__ for part in partitions)

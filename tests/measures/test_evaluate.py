@@ -11,6 +11,8 @@ import torch.nn.functional as F
 
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.partition import Assignment
+from mnemos.data.stream import Setting
+from mnemos.data.streams.static import Still
 from mnemos.experiment import load_experiment
 from mnemos.federation import Federation
 from mnemos.measures import evaluate
@@ -43,9 +45,9 @@ def moment(validation=None, test=None, assignment=None):
     if assignment is None:
         assignment = Assignment(np.arange(4), np.array([0, 4]), 0.5)
     nothing = torch.zeros(0)
-    return Moment(
-        3, nothing, nothing, Layout((), ()), assignment, assignment.union_held_out(), validation, test
-    )
+    setting = Setting(assignment, np.zeros(0, np.int64), 10, 3, 0, lambda eligible, round: eligible)
+    flow = Still(setting)
+    return Moment(3, nothing, nothing, Layout((), ()), flow, assignment.union_held_out(), validation, test)
 
 
 # --- scores -------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ import mnemos
 from mnemos.client import fresh_model
 from mnemos.data.augment import normalise
 from mnemos.data.partition import Assignment
+from mnemos.data.stream import Setting
+from mnemos.data.streams.static import Still
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
@@ -48,7 +50,18 @@ BEFORE = table(0, 1, 0, 0)
 AFTER = {0: table(0, 0, 0, 0), 1: table(1, 1, 1, 1), 2: table(0, 1, 2, 3), 3: table(0, 3, 3, 3)}
 """Acc = (1/2, 0, 1/2), (1/4, 1, 0), (1, 1, 1), (3/4, 0, 1)."""
 
-OPENING = Opening(7, 10, BEFORE, NOTHING, Layout((), ()), ASSIGNMENT, np.array([0, 1, 2, 3]), evaluate)
+FLOW = Still(Setting(ASSIGNMENT, LABELS.numpy(), 4, 10, 0, lambda eligible, round: eligible))
+OPENING = Opening(
+    7,
+    10,
+    BEFORE,
+    NOTHING,
+    Layout((), ()),
+    FLOW,
+    np.array([0, 1, 2, 3]),
+    evaluate,
+    lambda model, buffers: pytest.fail("nothing is to be tested"),
+)
 
 
 def watched(opening: Opening, clients: list[int]) -> list[Record]:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-import mnemos.federation
 from mnemos.api import run
 from mnemos.data.partition import Assignment
-from mnemos.data.streams import Static, Stream, training_counts
+from mnemos.data.stream import Flow, Setting
+from mnemos.data.streams.static import Still
 from mnemos.experiment import load_experiment
 from mnemos.federation import Federation
 from mnemos.measures.measure import Moment, Record, Scores
@@ -37,8 +37,21 @@ def measure(counts, validation=None, test=None, assignment=None, last=3):
     counts, nothing = np.array(counts), torch.zeros(0)
     assignment = assignment or halves(len(counts), 8)
     held_out, layout = assignment.union_held_out(), Layout((), ())
-    moment = Moment(3, nothing, nothing, layout, assignment, held_out, validation, test, last, lambda: counts)
+    setting = Setting(assignment, np.zeros(0, np.int64), 3, last, 0, lambda eligible, round: eligible)
+    flow = Counted(setting, counts)
+    moment = Moment(3, nothing, nothing, layout, flow, held_out, validation, test, last)
     return list(Personalised().records(moment))
+
+
+class Counted(Still):
+    """Says that clients hold so many samples of each class."""
+
+    def __init__(self, setting, counts):
+        super().__init__(setting)
+        self.said = counts
+
+    def counts(self, round):
+        return self.said
 
 
 def values(records):
@@ -194,15 +207,17 @@ def test_the_test_set_is_for_the_last_round():
 # --- the clients' labels ------------------------------------------------------------------------------
 
 
-class Newest(Stream):
+class Newest(Flow):
     """Round r leaves a client its first r training samples."""
 
-    def samples(self, assignment, client, round):
-        return assignment.train(client)[:round]
+    def samples(self, client, round):
+        return self.assignment.train(client)[:round]
 
 
-class Looped(Static):
+class Looped(Still):
     """Static, asked client by client."""
+
+    counts = Flow.counts
 
 
 def test_label_counts_by_hand():
@@ -211,18 +226,19 @@ def test_label_counts_by_hand():
     assignment = Assignment(np.array([4, 2, 1, 3, 6, 5, 7, 0]), np.array([0, 4, 5, 5, 8]), 0.34)
     static = [[0, 1, 2, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0]]
     newest = [[0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
-    for stream, expected in ((Static(), static), (Looped(), static), (Newest(), newest)):
-        assert training_counts(stream, assignment, 1, labels, 4).tolist() == expected
+    setting = Setting(assignment, labels, 4, rounds=1, seed=0, choose=lambda eligible, round: eligible)
+    for flow, expected in ((Still, static), (Looped, static), (Newest, newest)):
+        assert flow(setting).counts(1).tolist() == expected
 
 
 def test_labels_are_counted_once_and_only_for_those_who_ask(tiny, monkeypatch):
-    calls = []
+    calls, original = [], Still.counts
 
-    def counting(*args):
-        calls.append(args[2])
-        return training_counts(*args)
+    def counting(flow, round):
+        calls.append(round)
+        return original(flow, round)
 
-    monkeypatch.setattr(mnemos.federation, "training_counts", counting)
+    monkeypatch.setattr(Still, "counts", counting)
     for names, expected in ((["client-accuracy", "class-accuracy"], []), (["personalised"], [2, 4])):
         federation = Federation(load_experiment({}, {**tiny, "measures": names}))
         with federation.open() as runner:

@@ -93,6 +93,7 @@ def play(
     labels: Sequence[Sequence[int]] | None = None,
     cohorts: Sequence[Sequence[int]] | None = None,
     rounds: int = 3,
+    clock: dict | str = "rounds",
 ) -> Played:
     """Rounds of a method on parabolas.
 
@@ -113,6 +114,7 @@ def play(
             "rounds": rounds,
             "evaluate": {"test_last": 0},
             "engine": "serial",
+            "clock": clock,
         }
     )
     federation = Federation(experiment)

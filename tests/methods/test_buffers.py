@@ -10,7 +10,7 @@ from mnemos.federation import Federation
 from mnemos.methods.part import buffer_policies
 from mnemos.models.model import Classifier
 
-POLICIES = ["average", "leave-out", "local", "server"]
+POLICIES = ["average", "leave-out", "local", "mix", "server"]
 ENGINES = ["serial", "vmap"]
 PARAMETERS = 64 * 8 + 8 + 2 * 8 + 8 * 10 + 10
 STATISTICS = 8 + 8 + 1
@@ -19,7 +19,14 @@ ROUNDS = 4
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
-    [("average", [3.0, 4.0]), ("local", [3.0, 4.0]), ("server", [1.0, 2.0]), ("leave-out", [1.0, 2.0])],
+    [
+        ("average", [3.0, 4.0]),
+        ("local", [3.0, 4.0]),
+        ("mix", [2.0, 3.0]),
+        ({"name": "mix", "rho": 0.75}, [2.5, 3.5]),
+        ("server", [1.0, 2.0]),
+        ("leave-out", [1.0, 2.0]),
+    ],
 )
 def test_the_servers_next_statistics_by_hand(policy, expected):
     """The server has (1, 2), the clients' mean is (3, 4)."""

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from mnemos.client import view
-from mnemos.data.partition import Assignment
-from mnemos.data.streams import Stream
+from mnemos.data.stream import Flow, Stream
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 from mnemos.message import Task
@@ -20,17 +19,22 @@ LABEL_AWARE = [kind.name for kind in objectives if issubclass(kind, LabelAware)]
     ("loss", "counts"),
     [
         ("ce", [1, 2, 0, 0]),
-        *((name, [1, 2, 0, 0]) for name in LABEL_AWARE),
+        *((name, [1, 2, 0, 0]) for name in LABEL_AWARE if name != "task-ce"),
+        *((name, [1, 1, 0, 1]) for name in ("task-ce", {"name": "wsm", "counting": "tasks"})),
         *(({"name": name, "counting": "train"}, [1, 2, 0, 0]) for name in LABEL_AWARE),
         *(({"name": name, "counting": "all"}, [2, 2, 1, 0]) for name in LABEL_AWARE),
     ],
     ids=str,
 )
 def test_validation_labels_count_if_asked_for(loss, counts):
-    """Labels (0, 0, 1, 1, 2, 3); the client trains on samples 0, 2, 3, and holds out 1 and 4."""
+    """Labels (0, 0, 1, 1, 2, 3); the client trains on samples 0, 2, 3, and holds out 1 and 4.
+
+    Its tasks so far are of classes 0, 1 and 3.
+    """
     plan = Experiment.parse({"method": {"name": "fedavg", "loss": loss}}).plan
     none, samples, held_out = torch.zeros(0), torch.tensor([0, 2, 3]), torch.tensor([1, 4])
-    task = Task(plan, 1, 0, none, none, {}, {}, samples, held_out)
+    met = torch.tensor([True, True, False, True])
+    task = Task(plan, 1, 0, none, none, {}, {}, samples, held_out, met)
     seen = view(Task.from_bytes(task.to_bytes()), torch.tensor([0, 0, 1, 1, 2, 3]), 4).counts
     assert seen.dtype == torch.float32
     assert seen.tolist() == counts
@@ -39,8 +43,13 @@ def test_validation_labels_count_if_asked_for(loss, counts):
 class TakeOver(Stream):
     """In every round, a client has what its right-hand neighbour had in the round before."""
 
-    def samples(self, assignment: Assignment, client: int, round: int):
-        return assignment.train((client + round - 1) % assignment.clients)
+    def open(self, setting):
+        return Taken(setting)
+
+
+class Taken(Flow):
+    def samples(self, client: int, round: int):
+        return self.assignment.train((client + round - 1) % self.assignment.clients)
 
 
 @pytest.fixture

@@ -112,7 +112,10 @@ def test_clients_at_once_are_as_one_by_one(objective):
         ({"name": "fedrs", "alpha": 2}, "method.loss.alpha: found 2"),
         ({"name": "fedrs", "alpha": -0.5}, "method.loss.alpha: found -0.5"),
         ({"name": "fedrs", "soft": "very"}, "method.loss.soft: found 'very'; expected true or false"),
-        ({"name": "wsm", "counting": "foo"}, "method.loss.counting: found 'foo'; allowed: 'train' or 'all'"),
+        (
+            {"name": "wsm", "counting": "foo"},
+            "method.loss.counting: found 'foo'; allowed: 'train', 'all' or 'tasks'",
+        ),
         ({"name": "ce", "counting": "all"}, "method.loss.counting: unknown field"),
         ({"name": "tcee"}, "method.loss: there is no loss 'tcee'; did you mean 'tce'"),
     ],

@@ -28,6 +28,9 @@ from mnemos.report.blocks import (
     Row,
     Series,
     Stack,
+    Strip,
+    Strips,
+    StripView,
     Table,
     View,
 )
@@ -38,6 +41,8 @@ from mnemos.report.page.encode import Encoder, packed, quantised
 from mnemos.report.panel import panels
 from mnemos.report.tables import as_csv, latex, markdown, write_tables
 
+OF_TASKS = {"continual", "task-forgetting", "timeline"}
+"""Panels of runs whose clients meet classes task by task."""
 NASTY = 'a|b_c & 50% $x$ <i> #{1}~^\\ "q" *'
 
 TABLE = Table(
@@ -158,6 +163,19 @@ BLOCKS: list[Block] = [
             ),
         ),
     ),
+    Strips(
+        id="strips",
+        title="Strips",
+        text="",
+        x="round",
+        y="client",
+        views=(
+            StripView("few", (NASTY, "b"), (Strip("0", (3, 9), (0, 1)), Strip("7", (9,), (1,)))),
+            StripView(
+                "many", tuple(map(str, range(12))), (Strip("0", tuple(range(1, 13)), tuple(range(12))),)
+            ),
+        ),
+    ),
     maps(1),
     HeatMaps(
         id="classes",
@@ -187,6 +205,8 @@ def test_every_figure_is_drawn(tmp_path: Path) -> None:
         "lines-b.png",
         "log.png",
         "maps.png",
+        "strips-few.png",
+        "strips-many.png",
     ]
     for path in written:
         if path.suffix == ".png":
@@ -258,7 +278,11 @@ def test_data_is_plain_json_whatever_a_run_has(tmp_path: Path) -> None:
     ]
     data = collect(runs)
     assert json.loads(json.dumps(data, allow_nan=False))["groups"][0]["id"] == 0
-    assert {panel["id"] for panel in data["panels"]} == set(panels.names()) - {"significance"}
+    assert {panel["id"] for panel in data["panels"]} == set(panels.names()) - {
+        "clock",
+        "significance",
+        *OF_TASKS,
+    }
     assert collect([])["panels"] == []
     assert "There are no runs" in render(collect([]))
 

@@ -10,7 +10,20 @@ from typing import NoReturn
 import click
 import typer
 
-from mnemos.cli import compare, forgetting, partition, report, reproduce, resume, run, runs, sweep, watch
+from mnemos.cli import (
+    compare,
+    forgetting,
+    partition,
+    pretrain,
+    report,
+    reproduce,
+    resume,
+    run,
+    runs,
+    sweep,
+    timeline,
+    watch,
+)
 from mnemos.errors import MnemosError
 from mnemos.version import __version__
 
@@ -29,6 +42,8 @@ app.command("runs")(runs.runs)
 app.command("compare")(compare.compare)
 app.command("sweep")(sweep.sweep)
 app.command("partition")(partition.partition)
+app.command("timeline")(timeline.timeline)
+app.command("pretrain")(pretrain.pretrain)
 app.command("forgetting")(forgetting.forgetting)
 app.command("watch")(watch.watch)
 app.command("report")(report.report)

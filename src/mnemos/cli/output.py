@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from mnemos.engines.engine import Runner
 from mnemos.errors import DivergedError
@@ -35,6 +35,18 @@ def watch(quiet: bool = False, label: str = "") -> Observer:
     if quiet:
         return Silent()
     return Bar(label) if errors.is_terminal else Lines(label)
+
+
+def bars() -> Progress:
+    """Bars with a note of how well it goes, and the time left."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+        TimeRemainingColumn(),
+        console=errors,
+    )
 
 
 def percent(share: float | None) -> str:
@@ -72,6 +84,7 @@ class Lines(Silent):
         self._rounds = 0
         self._begin = 0.0
         self._first = 0
+        self._tenths = 0
 
     def started(self, run: Run, experiment: Experiment, round: int) -> None:
         """Say where the run is."""
@@ -85,6 +98,12 @@ class Lines(Silent):
     def warned(self, sentence: str) -> None:
         """Say what is known to hurt."""
         self.say(f"{self._prefix}warning: {sentence}")
+
+    def preparing(self, done: int, total: int, note: str) -> None:
+        """Say how the training of what it starts from goes, in tenths."""
+        if not done or done == total or done * 10 // total > self._tenths:
+            self._tenths = done * 10 // total
+            self.say(f"{self._prefix}pre-training: {f'step {done}/{total}, ' if done else ''}{note}")
 
     def engine(self, runner: Runner) -> None:
         """Say which engine was taken and why."""
@@ -111,14 +130,8 @@ class Bar(Lines):
         super().__init__(label)
         self._label = label
         self._last = ""
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-            TimeRemainingColumn(),
-            console=errors,
-        )
+        self._preparation: TaskID | None = None
+        self._progress = bars()
 
     def started(self, run: Run, experiment: Experiment, round: int) -> None:
         """Show the bar."""
@@ -127,6 +140,12 @@ class Bar(Lines):
         self._task = self._progress.add_task(
             self._label or run.path.name, total=experiment.rounds, completed=round, note=""
         )
+
+    def preparing(self, done: int, total: int, note: str) -> None:
+        """Show a bar of its own, as long as it takes."""
+        if self._preparation is None:
+            self._preparation = self._progress.add_task("pre-training", note="")
+        self._progress.update(self._preparation, completed=done, total=total, note=note, visible=done < total)
 
     def round(self, outcome: Outcome) -> None:
         """Move the bar."""

@@ -38,6 +38,8 @@ class _Progress:
     """The number of its last round."""
     done: int = 0
     accuracy: float | None = None
+    note: str = ""
+    """What it does before its first round, if it takes a while."""
 
 
 class Lines(View):
@@ -79,10 +81,17 @@ class Lines(View):
             self._warned.add(sentence)
             self.say(f"{case}: warning: {sentence}")
 
+    def preparing(self, case: Case, done: int, total: int, note: str) -> None:
+        """Say that it takes a while."""
+        run = self._runs[str(case)]
+        if not run.note:
+            self.announce(f"{case}: pre-training, {note}")
+        run.note = f"pre-training {done}/{total}, {note}"
+
     def round(self, case: Case, round: int, accuracy: float | None) -> None:
         """Remember how far it has come."""
         run = self._runs[str(case)]
-        run.at, run.done = round, run.done + 1
+        run.at, run.done, run.note = round, run.done + 1, ""
         run.accuracy = run.accuracy if accuracy is None else accuracy
 
     def ended(self, result: Result) -> None:
@@ -159,6 +168,6 @@ class Screen(Lines):
         running = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
         for case in self._running:
             run = self._runs[str(case)]
-            where = f"round {run.at}/{case.experiment.rounds}"
+            where = run.note or f"round {run.at}/{case.experiment.rounds}"
             running.add_row(Text(str(case)), where, percent(run.accuracy))
         return Group(overall, running)

@@ -23,7 +23,7 @@ def print_plan(cases: Sequence[Case], out: Path, jobs: int | None, as_json: bool
     """What there is to do: each run's state, and the seconds it still takes."""
     states = [_state(case, out) for case in cases]
     left = [case for case, (_, rounds) in zip(cases, states, strict=True) if rounds < case.experiment.rounds]
-    check(left)
+    check(left, out)
     jobs = jobs_for(len({case.experiment.hash() for case in left}), jobs)
     estimates = Estimates(out, cores=cores_each(jobs))
     plan: list[dict[str, Any]] = []

@@ -48,11 +48,15 @@ class Ration:
     noise: float
     drop_single: bool
     """Leave out a last batch of one sample, in which batch-norm has no variance to measure."""
+    fill: bool = False
+    """Make the last batch as large as the others, with samples that are there once more."""
 
     @cached_property
     def epoch(self) -> list[int]:
         """The sizes of the batches of one pass over the samples."""
         full, rest = divmod(len(self.samples), self.batch)
+        if self.fill:
+            return [self.batch] * (full + (rest > 0))
         single = rest == 1 and self.drop_single and full > 0
         return [self.batch] * full + ([rest] if rest and not single else [])
 
@@ -82,7 +86,13 @@ def order(ration: Ration, key: Key) -> Tensor:
     seed, *where = key
     generator = rng.generator(seed, "batches", *where)
     count, used = len(ration.samples), sum(ration.epoch)
-    return torch.cat([torch.randperm(count, generator=generator)[:used] for _ in range(ration.passes)])
+
+    def one_pass() -> Tensor:
+        # All samples before any is there again: more than once only where batches are filled.
+        rounds = [torch.randperm(count, generator=generator) for _ in range(-(-used // count))]
+        return torch.cat(rounds)[:used]
+
+    return torch.cat([one_pass() for _ in range(ration.passes)])
 
 
 def draws(

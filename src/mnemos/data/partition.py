@@ -56,6 +56,12 @@ class Assignment:
         """Indices of a client's validation samples."""
         return self.order[self._cut(client) : self.offsets[client + 1]]
 
+    def training(self) -> tuple[Ints, Ints]:
+        """Indices of all training samples, client after client, and the client of each."""
+        owners = np.repeat(np.arange(self.clients), self.sizes)
+        train = np.arange(len(self.order)) - self.offsets[owners] < self.train_sizes()[owners]
+        return self.order[train], owners[train]
+
     def train_sizes(self) -> Ints:
         """How many training samples each client holds."""
         return self.sizes - self._held(self.sizes)
@@ -68,9 +74,8 @@ class Assignment:
 
 def pooled(assignment: Assignment) -> Assignment:
     """One holder of everybody's samples, each once, for training what was for training."""
-    clients = range(assignment.clients)
     held_out = np.unique(assignment.union_held_out())
-    train = np.unique(np.concatenate([assignment.train(client) for client in clients]))
+    train = np.unique(assignment.training()[0])
     order = np.concatenate([train, held_out])
     return Assignment(order, np.array([0, len(order)]), len(held_out) / len(order))
 

@@ -27,7 +27,8 @@ class Rows:
 def _rows_of(value: Tensor | Batch) -> Any:
     if isinstance(value, Tensor):
         return 0
-    return Batch(0, 0, None if value.mask is None else 0)  # type: ignore[arg-type]
+    drawn = dict.fromkeys(value.drawn, 0)
+    return Batch(0, 0, None if value.mask is None else 0, drawn)  # type: ignore[arg-type]
 
 
 def _first(active: int, stacked: Client, dims: Client) -> Client:
@@ -42,6 +43,7 @@ def _first(active: int, stacked: Client, dims: Client) -> Client:
         cut_state(stacked.received, dims.received),
         cut_state(stacked.state, dims.state),
         cut(stacked.counts, dims.counts),  # type: ignore[arg-type]
+        cut(stacked.held, dims.held),  # type: ignore[arg-type]
     )
 
 
@@ -66,5 +68,6 @@ def stack(clients: list[Client]) -> tuple[Client, Client]:
         columns([client.received for client in clients]),
         columns([client.state for client in clients]),
         column([client.counts for client in clients]),
+        column([client.held for client in clients]),
     ]
     return Client(*(values for values, _ in fields)), Client(*(dims for _, dims in fields))

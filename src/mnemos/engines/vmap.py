@@ -24,6 +24,7 @@ from mnemos.client import (
     has_batch_norm,
     intra_op,
     once,
+    random,
     rates,
     ration,
     view,
@@ -142,8 +143,11 @@ class VmapRunner(Runner):
         losses, seen = torch.zeros(len(tasks)), torch.zeros(len(tasks))
         trace: list[_Traced] = []
         feed = self._feed([rations[k] for k in rank], keys, local.augment)
+        generators = [random(tasks[k]) for k in rank]
         for number, (batch, sizes) in enumerate(feed):
             active = len(sizes)
+            drawn = [plan.method.draw(local.batch, layout, own) for own in generators[:active]]
+            batch = plan.method.head.turned(batch, 1)._replace(drawn=_together(drawn))
             rows = Rows(active, stacked, dims)
             here, statistics = parameters[:active], buffers[:active]
             lr = _rate([pace[number] for pace in steps[:active]])
@@ -247,7 +251,7 @@ class VmapRunner(Runner):
                 mask = torch.where(mask.sum() > 0, mask, 1.0)
             with self._functional.masked(mask):
                 net = self._functional.net(parameters, buffers)
-                return method.survey(when, parameters, net, batch, client)
+                return method.survey(when, parameters, net, method.head.upright(batch), client)
 
         sizes = torch.tensor([len(r.samples) for r in rations])
         sums: State = {}
@@ -344,7 +348,8 @@ class VmapRunner(Runner):
         moments = self.plan.local.optimizer.init(layout.zeros(), layout).values()
         # One of the five vectors is for a momentum.
         state += max(0, sum(tensor.numel() for tensor in moments) - layout.size)
-        return 4 * 2 * (numbers // 2), 4 * (5 * (layout.size + layout.buffer_size) + state)
+        turns = self.plan.method.head.outputs
+        return 4 * 2 * (numbers // 2) * turns, 4 * (5 * (layout.size + layout.buffer_size) + state)
 
 
 def _together(states: list[State]) -> State:

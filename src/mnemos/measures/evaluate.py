@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -27,11 +28,20 @@ class Evaluator:
     the engine nor on the number of cores.
     """
 
-    def __init__(self, module: nn.Module, dataset: Dataset, in_batches: bool = False) -> None:
-        """`in_batches`: batch-norm takes each chunk's own statistics instead of the buffers."""
+    def __init__(
+        self,
+        module: nn.Module,
+        dataset: Dataset,
+        in_batches: bool = False,
+        read: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        """`in_batches`: batch-norm takes each chunk's own statistics instead of the buffers.
+
+        `read` makes classes' logits of a model's outputs, if these aren't the same.
+        """
         self._bound = Bound(module)
         self._module = module.eval()
-        self._in_batches = in_batches
+        self._in_batches, self._read = in_batches, read
         if in_batches:
             use_batch_statistics(module)
         self._mean = torch.tensor(dataset.mean)
@@ -64,6 +74,8 @@ class Evaluator:
         alone = self._in_batches and len(x) == 1  # no statistics of one sample: it keeps itself company
         x = torch.cat([x, x]) if alone else x
         logits = self._module(to_channels_last(x) if self._channels_last else x)[: len(labels)]
+        if self._read is not None:
+            logits = self._read(logits)
         return logits, F.cross_entropy(logits, labels, reduction="none")
 
     def close(self) -> None:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-import numpy as np
 from torch import Tensor
 
 from mnemos.data.partition import Assignment, Ints
+from mnemos.data.stream import Flow
 from mnemos.ranks.spectra import Spectra
 from mnemos.registry import Part, Registry
 from mnemos.vector import Layout
@@ -79,20 +79,24 @@ class Moment:
     model: Tensor
     buffers: Tensor
     layout: Layout
-    assignment: Assignment
+    flow: Flow
+    """Who holds what, and is at which task."""
     held_out: Ints
     """Indices of the validation samples `validation` speaks of."""
     validation: Scores | None
     test: Scores | None
     last: int = 0
     """The number of the experiment's last round."""
-    count: Callable[[], Ints] = lambda: np.zeros((0, 0), np.int64)
-    """Finds `counts`; called once, and only if a measure asks."""
+
+    @property
+    def assignment(self) -> Assignment:
+        """All samples of each client."""
+        return self.flow.assignment
 
     @cached_property
     def counts(self) -> Ints:
         """How many training samples of each class each client has in this round [clients, classes]."""
-        return self.count()
+        return self.flow.counts(self.round)
 
     @cached_property
     def _spectra(self) -> dict[bool, Spectra]:
@@ -115,10 +119,18 @@ class Opening:
     model: Tensor
     buffers: Tensor
     layout: Layout
-    assignment: Assignment
+    flow: Flow
+    """Who holds what, and is at which task."""
     cohort: Ints
     evaluate: Callable[[Tensor, Tensor, Tensor], Scores]
     """Scores of a model (parameters, buffers) on training-set samples, by their indices."""
+    test: Callable[[Tensor, Tensor], Scores]
+    """Its scores on the test set."""
+
+    @property
+    def assignment(self) -> Assignment:
+        """All samples of each client."""
+        return self.flow.assignment
 
 
 class Watch(Protocol):
@@ -131,8 +143,26 @@ class Watch(Protocol):
         """What was measured, once all are back."""
 
 
+@dataclass(frozen=True)
+class Occasions:
+    """What there is to measure on, before anything is trained."""
+
+    flow: Flow
+    validations: int
+    """In how many rounds the model is evaluated on clients' validation data."""
+    tests: int
+    """In how many on the test set."""
+    test_samples: int
+
+
 class Measure(Part):
     """Something that can be recorded: at an evaluation, in rounds of its own, or of a round's updates."""
+
+    from_the_start: ClassVar[bool] = False
+    """Whether it looks at the model before it is trained, too: after a round 0."""
+
+    def check(self, occasions: Occasions) -> None:
+        """Refuse an experiment in which it couldn't measure anything."""
 
     def records(self, moment: Moment) -> Iterator[Record]:
         """The numbers for one evaluation, or one of its own rounds."""

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from mnemos.data.partition import Assignment, pooled
+from mnemos.data.stream import Flow
 from mnemos.errors import ConfigError
 from mnemos.local import Local
 from mnemos.methods.fedavg import FedAvg
@@ -32,15 +33,15 @@ class Centralised(FedAvg):
         """With an optimiser that goes on."""
         return super().training(local).model_copy(update={"optimizer_state": "kept"})
 
-    def arrange(self, local: Local, assignment: Assignment, cohort: int) -> tuple[Local, Assignment]:
+    def arrange(self, local: Local, flow: Flow, cohort: int) -> tuple[Local, Assignment]:
         """One learner."""
-        if assignment.noise is not None:
+        if flow.assignment.noise is not None:
             raise ConfigError(
                 "its noise belongs to clients, and the centralised method has none", "partition"
             )
         if self.budget == "cohort":
-            sizes = assignment.train_sizes()
+            sizes = flow.loads()
             steps = np.ceil(sizes[sizes > 0] / local.batch).mean() * local.epochs
             each = steps if local.steps is None else local.steps
             local = local.model_copy(update={"steps": max(1, math.floor(cohort * each + 0.5))})
-        return local, pooled(assignment)
+        return local, pooled(flow.assignment)

@@ -30,7 +30,12 @@ class Client(NamedTuple):
     state: State
     """What the client remembers from its last round."""
     counts: Tensor
-    """How many samples of each class the client has [C]; this never leaves the client."""
+    """How many samples of each class the loss is to count [C], where a rotated class is one of its own.
+
+    This never leaves the client.
+    """
+    held: Tensor
+    """How many samples of each class it trains on in this round [C], rotated ones not counted."""
 
 
 class Finished(NamedTuple):
@@ -55,6 +60,9 @@ class Net(Protocol):
     def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Features [B, d] and logits [B, C]."""
 
+    def head(self, features: Tensor) -> Tensor:
+        """Logits [B, C] of features [B, d]."""
+
     def at(self, parameters: Tensor) -> Net:
         """The model with other parameters, for `torch.func` or under `no_grad`; leaves buffers alone."""
 
@@ -66,12 +74,15 @@ class Batch(NamedTuple):
     labels: Tensor
     mask: Tensor | None = None
     """1 for samples, 0 for what only fills up the batch [B]; None: all are samples."""
+    drawn: State = {}  # noqa: RUF012 (a named tuple's default, never changed)
+    """What the method's parts have drawn for the step."""
 
     def split(self, count: int) -> Iterator[Batch]:
         """The batch in pieces of so many samples."""
         for start in range(0, len(self.labels), count):
             where = slice(start, start + count)
-            yield Batch(self.x[where], self.labels[where], None if self.mask is None else self.mask[where])
+            mask = None if self.mask is None else self.mask[where]
+            yield self._replace(x=self.x[where], labels=self.labels[where], mask=mask)
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over the samples of one value (or more) each [B, …]."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -11,7 +13,7 @@ from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Net, Ser
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.method import methods
 from mnemos.methods.part import Term, terms
-from mnemos.objectives.objective import Objective
+from mnemos.objectives.objective import Loss
 from mnemos.vector import Layout
 
 _F = "fedcurv.fisher"
@@ -28,6 +30,8 @@ class Curvature(Term):
     Fⱼ is the mean square of the samples' gradients at wⱼ. Clients send Fⱼ and Fⱼ ⊙ wⱼ; the gradient is
     2λ (w ⊙ Σ Fⱼ − Σ Fⱼ ⊙ wⱼ).
     """
+
+    in_step: ClassVar[bool] = True  # a client knows by the round whether its own share is in the sums
 
     strength: float = Field(1e-3, ge=0, description="λ")
     include_self: bool = Field(False, description="sum over the client's own too, as the released code does")
@@ -58,7 +62,7 @@ class Curvature(Term):
         anchor = received[_FW] - mine * own[_FW]
         return gradient.add_(parameters * fisher - anchor, alpha=2 * self.strength)
 
-    def survey(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> State:
+    def survey(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> State:
         """The sum of the squares of the samples' gradients."""
 
         def one(parameters: Tensor, x: Tensor, label: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from torch import Tensor
@@ -23,6 +23,8 @@ class Dynamic(Correction):
     The server keeps h ← h − α |S|/N · mean (wₖ − x), and x ← (what the server step gives) − h/α.
     With α = 0 there is neither a pull nor a memory: FedAvg.
     """
+
+    in_step: ClassVar[bool] = True  # the server follows clients' hₖ by how far they say they went
 
     alpha: float = Field(0.01, ge=0, description="strength of the regularisation α")
 

@@ -13,7 +13,7 @@ from mnemos.methods.exchange import Batch, Client, Net
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.method import methods
 from mnemos.methods.part import Correction, corrections
-from mnemos.objectives.objective import Objective
+from mnemos.objectives.objective import Loss
 from mnemos.objectives.softmax import nll
 
 
@@ -38,7 +38,7 @@ class Regularised(Correction):
         """γ w + (1 − γ) x."""
         return torch.lerp(client.start, parameters, self.gamma)
 
-    def settle(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> Tensor:
+    def settle(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> Tensor:
         """w − a₁ g₁ − a₂ g₂."""
         old = net.at(client.start)
         pseudo = self.generated(old, batch, self.pseudo_step)

@@ -22,4 +22,4 @@ class FedSgd(FedAvg):
                 f"found {getattr(local, field)}, but fedsgd takes one full-batch step a round; allowed: 1",
                 f"local.{field}",
             )
-        return local.model_copy(update={"steps": 1, "batch": sys.maxsize})
+        return local.model_copy(update={"steps": 1, "batch": sys.maxsize, "fill": False})

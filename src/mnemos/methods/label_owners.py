@@ -10,27 +10,17 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from mnemos.errors import ConfigError
 from mnemos.local import Local
 from mnemos.methods.exchange import Finished, State, Update, Weight
 from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.head import check_classifier, classifier
 from mnemos.methods.method import methods
 from mnemos.methods.part import Weighting, weightings
 from mnemos.objectives.masked_ce import MaskedCrossEntropy
 from mnemos.objectives.objective import Objective, objectives
-from mnemos.vector import Kind, Layout, Slot
+from mnemos.vector import Layout
 
 _HELD = "label-owners.held"
-
-
-def classifier(layout: Layout) -> tuple[Slot, ...]:
-    """The last linear layer's weight, and its bias if it has one."""
-    linear = [slot for slot in layout.parameters if slot.kind is Kind.LINEAR]
-    if not linear:
-        raise ConfigError("the model has no linear layer to be its classifier", "method.weighting")
-    weight = linear[-1]
-    bias = f"{weight.name.removesuffix('weight')}bias"
-    return weight, *(slot for slot in layout.parameters if slot.name == bias)
 
 
 @weightings.register("label-owners")
@@ -44,13 +34,7 @@ class LabelOwners(Weighting):
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """There must be a classifier with a row a class."""
-        weight = classifier(layout)[0]
-        if weight.shape[0] != classes:
-            raise ConfigError(
-                f"the last linear layer, '{weight.name}', has {weight.shape[0]} outputs; label owners need "
-                f"the classifier to be last, with {classes}",
-                "method.weighting",
-            )
+        check_classifier(layout, classes, "method.weighting")
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """Which classes the client holds."""

@@ -13,14 +13,17 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Annotated
 
+import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 from torch.func import grad, vjp
 
 from mnemos.data.partition import Assignment
+from mnemos.data.stream import Flow
 from mnemos.errors import ConfigError
 from mnemos.local import Local
 from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Net, Server, State, When
+from mnemos.methods.head import Head
 from mnemos.methods.meta import Meta
 from mnemos.methods.part import (
     BufferPolicy,
@@ -36,7 +39,7 @@ from mnemos.methods.part import (
 )
 from mnemos.methods.part import terms as known_terms
 from mnemos.objectives.ce import CrossEntropy
-from mnemos.objectives.objective import Objective, objectives
+from mnemos.objectives.objective import Loss, Objective, objectives
 from mnemos.registry import Part, Registry
 from mnemos.vector import Layout
 
@@ -50,16 +53,20 @@ class Method(Part):
     weighting: Annotated[Weighting, weightings]
     server: Annotated[ServerStep, server_steps]
     buffers: Annotated[BufferPolicy, buffer_policies]
+    head: Head = Head()
     meta: Meta | None = Field(None, description="a correction of the model on samples that the server holds")
 
     @model_validator(mode="after")
-    def _each_term_once(self) -> Method:
+    def _terms_fit(self) -> Method:
         names = [type(term).name for term in self.all_terms]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             own = any(type(term).name == twice[0] for term in self.own_terms)
             why = f": {type(self).name} has it of its own" if own else ""
             raise ValueError(f"the term '{twice[0]}' is there twice{why}")
+        for term in self.all_terms:
+            if term.needs is not None and term.needs not in names:
+                raise ValueError(f"the term '{type(term).name}' needs the term '{term.needs}' beside it")
         return self
 
     @property
@@ -70,7 +77,7 @@ class Method(Part):
     @cached_property
     def all_terms(self) -> tuple[Term, ...]:
         """The method's own terms, then those it was given."""
-        return (*self.own_terms, *self.terms)
+        return tuple(term.within(self.head) for term in (*self.own_terms, *self.terms))
 
     @cached_property
     def parts(self) -> tuple[MethodPart, ...]:
@@ -81,7 +88,7 @@ class Method(Part):
     @cached_property
     def _hooks(self) -> dict[str, tuple[MethodPart, ...]]:
         """The parts that act at each place."""
-        places = ("look", "correct", "settle", "absorb")
+        places = ("draw", "look", "correct", "settle", "absorb")
         return {place: tuple(part for part in self.parts if _acts(part, place)) for place in places}
 
     # before training
@@ -90,14 +97,14 @@ class Method(Part):
         """The local training the method makes of what was asked for."""
         return self.correction.training(local)
 
-    def arrange(self, local: Local, assignment: Assignment, cohort: int) -> tuple[Local, Assignment]:
+    def arrange(self, local: Local, flow: Flow, cohort: int) -> tuple[Local, Assignment]:
         """Who learns, from which samples and for how long, made of clients and of how many are in a round."""
-        return local, assignment
+        return local, flow.assignment
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """Refuse what some part can't work with."""
         for part in self.parts:
-            part.check(layout, local, classes)
+            part.check(layout, local, classes * self.head.outputs)
         if self.weighting.falls_short and type(self.server).name != "replace":
             raise ConfigError(
                 f"found {type(self.server).name}; weights that don't sum to one, as by floor_in: "
@@ -142,10 +149,27 @@ class Method(Part):
     def batch_loss(self, net: Net, batch: Batch, client: Client) -> Tensor:
         """The losses [B] of one batch; their mean is minimised."""
         features, logits = net.features(batch.x) if self.wants_features else (batch.x, net(batch.x))
-        losses = self.loss(logits, batch.labels, client.counts)
+        losses = self.objective(logits, batch.labels, client.counts)
         for term in self._losses:
             losses = losses + term.losses(net, batch, features, client)
         return losses
+
+    @cached_property
+    def objective(self) -> Loss:
+        """The loss of a model's logits, at the head's temperature."""
+        temperature = self.head.temperature
+        if temperature == 1:
+            return self.loss
+        return lambda logits, labels, counts: self.loss(logits / temperature, labels, counts)
+
+    @property
+    def draws(self) -> bool:
+        """Whether some part needs random numbers in its steps."""
+        return bool(self._hooks["draw"])
+
+    def draw(self, count: int, layout: Layout, generator: torch.Generator) -> State:
+        """What is random about a step beside its batch."""
+        return _union(part.draw(count, layout, generator) for part in self._hooks["draw"])
 
     @property
     def looks(self) -> bool:
@@ -177,7 +201,7 @@ class Method(Part):
     def settle(self, parameters: Tensor, net: Net, batch: Batch, client: Client) -> Tensor:
         """The parameters after the optimiser's step on a batch."""
         for part in self._hooks["settle"]:
-            parameters = part.settle(parameters, net, self.loss, batch, client)
+            parameters = part.settle(parameters, net, self.objective, batch, client)
         return parameters
 
     def surveys(self, when: When) -> bool:
@@ -187,7 +211,7 @@ class Method(Part):
     def survey(self, when: When, parameters: Tensor, net: Net, batch: Batch, client: Client) -> State:
         """What the parts sum up over the samples of a batch."""
         asked = (part for part in self.parts if part.surveys == when)
-        return _union(part.survey(parameters, net, self.loss, batch, client) for part in asked)
+        return _union(part.survey(parameters, net, self.objective, batch, client) for part in asked)
 
     @cached_property
     def traced(self) -> tuple[str, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
+from pydantic import PrivateAttr
 from torch import Tensor
 
 from mnemos.local import Local
@@ -24,7 +25,8 @@ from mnemos.methods.exchange import (
     Weight,
     When,
 )
-from mnemos.objectives.objective import Objective
+from mnemos.methods.head import Head
+from mnemos.objectives.objective import Loss
 from mnemos.registry import Part, Registry
 from mnemos.vector import Layout
 
@@ -35,6 +37,9 @@ class MethodPart(Part):
     All of it is optional: what a part doesn't override isn't called. State has names that no other part
     uses: they start with the part's own.
     """
+
+    in_step: ClassVar[bool] = False
+    """Whether a round's clients must have been sent the same model, which asynchronous ones aren't."""
 
     @property
     def surveys(self) -> When | None:
@@ -74,6 +79,10 @@ class MethodPart(Part):
 
     # at the client
 
+    def draw(self, count: int, layout: Layout, generator: torch.Generator) -> State:
+        """What is random about a step, for `Batch.drawn`; `count` is the size of a full batch."""
+        return {}
+
     def look(self, parameters: Tensor, client: Client) -> Tensor:
         """The point where the gradient of the next step is taken."""
         return parameters
@@ -82,11 +91,11 @@ class MethodPart(Part):
         """The gradient a step is taken along; may change it in place."""
         return gradient
 
-    def settle(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> Tensor:
+    def settle(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> Tensor:
         """The parameters after the optimiser's step on a batch."""
         return parameters
 
-    def survey(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> State:
+    def survey(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> State:
         """Sums over the samples of a batch; in training mode at the start, in evaluation mode at the end."""
         return {}
 
@@ -105,6 +114,17 @@ class Term(MethodPart):
     """Something added to what a client minimises: by its losses, or by its gradient in `correct`."""
 
     wants_features: ClassVar[bool] = False
+    needs: ClassVar[str | None] = None
+    """Another term without which this one can't work."""
+
+    _head: Head = PrivateAttr(default_factory=Head)
+    """How the method's model is asked for classes."""
+
+    def within(self, head: Head) -> Self:
+        """The term in a method with this head."""
+        term = self.model_copy()
+        term._head = head
+        return term
 
     def losses(self, net: Net, batch: Batch, features: Tensor, client: Client) -> Tensor | float:
         """Losses [B] added to the objective's; features [B, d] only where they are wanted."""

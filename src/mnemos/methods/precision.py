@@ -14,7 +14,7 @@ from mnemos.methods.exchange import Batch, Client, Cohort, Finished, Net, State,
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.method import methods
 from mnemos.methods.part import Weighting, weightings
-from mnemos.objectives.objective import Objective
+from mnemos.objectives.objective import Loss
 
 _VARIANCE = "precision.variance"
 _MOST = 1e15
@@ -41,7 +41,7 @@ class Precision(Weighting):
         """Once the model is trained."""
         return "end"
 
-    def survey(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> State:
+    def survey(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> State:
         """A batch's squared gradient, times its samples."""
 
         def total(parameters: Tensor) -> Tensor:

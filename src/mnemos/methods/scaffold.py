@@ -21,7 +21,7 @@ from mnemos.methods.part import (
     server_steps,
     weightings,
 )
-from mnemos.objectives.objective import Objective
+from mnemos.objectives.objective import Loss
 from mnemos.optim.sgd import Sgd
 from mnemos.vector import Layout
 
@@ -71,7 +71,7 @@ class ControlVariates(Correction):
         """g − cᵢ + c."""
         return gradient.sub_(client.state[_C]).add_(client.received[_C])
 
-    def survey(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> State:
+    def survey(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> State:
         """The sum of the samples' gradients."""
 
         def total(parameters: Tensor) -> Tensor:

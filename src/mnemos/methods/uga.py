@@ -15,7 +15,7 @@ from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.fedopt import ServerSgd
 from mnemos.methods.method import methods
 from mnemos.methods.part import Correction, ServerStep, corrections, server_steps
-from mnemos.objectives.objective import Objective
+from mnemos.objectives.objective import Loss
 from mnemos.optim.sgd import Sgd
 from mnemos.vector import Layout
 
@@ -68,7 +68,7 @@ class KeepTrace(Correction):
                 "local.optimizer",
             )
 
-    def survey(self, parameters: Tensor, net: Net, loss: Objective, batch: Batch, client: Client) -> State:
+    def survey(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> State:
         """The sum of the samples' gradients."""
 
         def total(parameters: Tensor) -> Tensor:

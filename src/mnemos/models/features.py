@@ -25,6 +25,16 @@ def features_and_logits(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     return _into_last_linear(module, x)
 
 
+def head(module: nn.Module, features: Tensor) -> Tensor:
+    """Logits [B, classes] of feature vectors [B, d], by the layer that `features_and_logits` speaks of."""
+    layer = getattr(module, "head", None)
+    if not isinstance(layer, nn.Module):
+        layers = [part for part in module.modules() if isinstance(part, nn.Linear)]
+        layer = layers[-1]
+    logits: Tensor = layer(features)
+    return logits
+
+
 def _into_last_linear(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     seen: list[Tensor] = []
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mnemos.models.batchnorm import MaskedBatchNorm, mask_batch_norm
-from mnemos.models.features import features_and_logits
+from mnemos.models.features import features_and_logits, head
 from mnemos.vector import Layout
 
 
@@ -24,7 +24,7 @@ class Functional:
     def __init__(self, module: nn.Module) -> None:
         self.module = module.train()
         self.layout = Layout.of(module)
-        self._both = _Both(module)
+        self._both, self._top = _Both(module), _Top(module)
         self._norms = mask_batch_norm(module)
 
     def net(self, parameters: Tensor, buffers: Tensor) -> FunctionalNet:
@@ -81,6 +81,12 @@ class Functional:
         both: tuple[Tensor, Tensor] = functional_call(self._both, tensors, (x,))
         return both
 
+    def head(self, parameters: Tensor, buffers: Tensor, features: Tensor) -> Tensor:
+        """Logits of features."""
+        tensors = {f"inner.{name}": tensor for name, tensor in self._tensors(parameters, buffers).items()}
+        logits: Tensor = functional_call(self._top, tensors, (features,))
+        return logits
+
     def _tensors(self, parameters: Tensor, buffers: Tensor) -> dict[str, Tensor]:
         return {**self.layout.views(parameters), **self.layout.buffer_views(buffers)}
 
@@ -114,6 +120,10 @@ class FunctionalNet:
         with self._functional.aside():
             return self._functional.features(*self._vectors, x)
 
+    def head(self, features: Tensor) -> Tensor:
+        """Logits [B, C] of features [B, d]."""
+        return self._functional.head(*self._vectors, features)
+
     def at(self, parameters: Tensor) -> FunctionalNet:
         """The model with other parameters; its passes leave the client's buffers alone."""
         return FunctionalNet(self._functional, parameters, self._vectors[1], aside=True)
@@ -128,3 +138,14 @@ class _Both(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return features_and_logits(self.inner, x)
+
+
+class _Top(nn.Module):
+    """A module's classifier alone, likewise."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, features: Tensor) -> Tensor:
+        return head(self.inner, features)

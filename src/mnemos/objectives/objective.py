@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import Field
@@ -10,14 +11,18 @@ from torch import Tensor
 
 from mnemos.registry import Part, Registry
 
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Losses [B] from logits [B, C], labels [B] and the client's number of samples of each class [C]."""
+Counting = Literal["train", "all", "tasks"]
+
 
 class Objective(Part):
     """A loss for each sample, a pure function of tensors."""
 
     @property
-    def counts_held_out(self) -> bool:
-        """Whether a client counts its validation labels too, not only those it trains on."""
-        return False
+    def counted(self) -> Counting:
+        """What a client counts: the labels it trains on, those held out too, or 1 for a class it has met."""
+        return "train"
 
     @abstractmethod
     def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
@@ -30,14 +35,16 @@ class Objective(Part):
 class LabelAware(Objective):
     """A loss that depends on how many samples of each class the client holds."""
 
-    counting: Literal["train", "all"] = Field(
-        "train", description="the labels a client counts; all: those held out for validation too"
+    counting: Counting = Field(
+        "train",
+        description="the labels a client counts; all: those held out for validation too; tasks: each class "
+        "of the tasks it has met so far once",
     )
 
     @property
-    def counts_held_out(self) -> bool:
-        """Whether a client counts its validation labels too, not only those it trains on."""
-        return self.counting == "all"
+    def counted(self) -> Counting:
+        """What a client counts."""
+        return self.counting
 
 
 objectives: Registry[Objective] = Registry("loss", Objective, "mnemos.objectives")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pydantic import Field
 from torch import Tensor
 
-from mnemos.objectives.objective import LabelAware, objectives
+from mnemos.objectives.objective import Counting, LabelAware, objectives
 from mnemos.objectives.softmax import nll, only_held, wide
 
 
@@ -15,3 +16,13 @@ class TruncatedCrossEntropy(LabelAware):
     def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         """Losses [B]."""
         return nll(only_held(wide(logits), counts), labels)
+
+
+@objectives.register("task-ce")
+class TaskCrossEntropy(TruncatedCrossEntropy):
+    """Cross-entropy over the classes of the tasks that the client has met so far, its present one included.
+
+    As in FedSpace (Shenaj et al., 2023, arXiv 2304.03626). Where a stream has no tasks, it is cross-entropy.
+    """
+
+    counting: Counting = Field("tasks", description="as of `tce`")

@@ -1,4 +1,4 @@
-"""What a report is made of: tables, curves, bars, heat-maps, listings and text, before anything is drawn.
+"""What a report is made of: tables, curves, bars, strips, maps, listings and text, before anything is drawn.
 
 Panels turn runs into blocks. The page, the figures and the exported tables are drawn from blocks alone, so a
 panel is written once. Parts of a block know the groups they belong to, by which the page shows and hides
@@ -142,8 +142,39 @@ class Bars(Block):
 
 
 @dataclass(frozen=True)
+class Strip:
+    """A row that is of one kind for a while and then of another."""
+
+    name: str
+    ends: tuple[int, ...]
+    """Where each stretch ends; the first begins at 1."""
+    kinds: tuple[int, ...]
+    """What each stretch is of."""
+
+
+@dataclass(frozen=True)
+class StripView:
+    """Strips that are read beside each other."""
+
+    label: str
+    kinds: tuple[str, ...]
+    strips: tuple[Strip, ...]
+    groups: tuple[int, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strips(Block):
+    """Rows cut into coloured stretches, one view at a time."""
+
+    x: str
+    y: str
+    views: tuple[StripView, ...]
+
+
+@dataclass(frozen=True)
 class Frame:
-    """A matrix of accuracies at one moment."""
+    """A matrix at one moment: of accuracies or, for a map that shows drops, of differences between them."""
 
     label: str
     rows: tuple[int | str, ...]
@@ -175,14 +206,15 @@ class Map:
     """What is drawn of a frame."""
 
     title: str
-    shows: Literal["lost", "value"]
-    """before − values with the means of others beneath and beside; or the values, with `before` beneath."""
+    shows: Literal["lost", "value", "drop"]
+    """before − values with the means of others beneath and beside; the values, with `before` beneath; or
+    values that are differences already."""
     rows: str
     columns: str
     scale: str
     """What the colours mean."""
     most: float = 1.0
-    """Colours go from 0 to it; with `lost`, from minus it."""
+    """Colours go from 0 to it; of differences, from minus it."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,23 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from mnemos.report.average import mean_of_known
-from mnemos.report.blocks import Bars, BarView, Block, Frame, HeatMaps, Item, Lines, Map, View
+from mnemos.report.blocks import (
+    Bars,
+    BarView,
+    Block,
+    Frame,
+    HeatMaps,
+    Item,
+    Lines,
+    Map,
+    Strips,
+    StripView,
+    View,
+)
 from mnemos.report.heatmap import HeatMap, Scale, draw_map, draw_scale
 from mnemos.report.partition import hatch, palette
 from mnemos.report.style import COLOURS, finish, plain, save
+from mnemos.report.timeline import draw_rows, explain_tasks
 
 FORMATS = (".png", ".pdf")
 
@@ -69,6 +82,12 @@ def _(block: Bars) -> Iterator[tuple[str, Figure]]:
             _name(block, view.label, len(block.views)),
             _lying(view) if view.owners else _upright(block, view),
         )
+
+
+@figures_of.register
+def _(block: Strips) -> Iterator[tuple[str, Figure]]:
+    for view in block.views:
+        yield _name(block, view.label, len(block.views)), _strips(view)
 
 
 @figures_of.register
@@ -146,6 +165,17 @@ def _lying(view: BarView) -> Figure:
     if view.unit:
         axes.xaxis.set_major_formatter(EngFormatter({"bytes": "B", "seconds": "s"}[view.unit]))
     _explain_stacks(figure, axes, [stack.label for stack in view.stacks])
+    return figure
+
+
+def _strips(view: StripView) -> Figure:
+    count = len(view.strips)
+    figure = Figure(figsize=(9.0, min(max(2.8, 1.5 + 0.13 * count), 12.0)), layout="constrained")
+    axes = figure.add_subplot()
+    rows = [np.repeat(one.kinds, np.diff(one.ends, prepend=0)) for one in view.strips]
+    draw_rows(axes, np.stack(rows), [one.name for one in view.strips], len(view.kinds))
+    explain_tasks(figure, axes, view.kinds)
+    axes.set_title(plain(view.label, 110), loc="left", fontsize=9)
     return figure
 
 
@@ -238,5 +268,5 @@ def _map(block: HeatMaps, one: Map, frame: Frame) -> HeatMap:
 
 
 def _scale(one: Map) -> Scale:
-    lost = one.shows == "lost"
-    return Scale("RdBu_r" if lost else "YlGn", -one.most if lost else 0.0, one.most, one.scale)
+    signed = one.shows != "value"
+    return Scale("RdBu_r" if signed else "YlGn", -one.most if signed else 0.0, one.most, one.scale)

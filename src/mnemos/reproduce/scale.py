@@ -8,16 +8,19 @@ from typing import Any
 
 from mnemos.data.partition import Ints
 from mnemos.data.partitions.dirichlet import Dirichlet
+from mnemos.data.streams.tasks import Tasks
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.models.resnet import ResNet
 from mnemos.optim.schedule import Cosine, Schedule, Steps
 from mnemos.overrides import flatten
+from mnemos.starts.fractals import FromFractals
 
 RULES = (
-    "Rounds are multiplied by S (at least 2), and so are the rounds between validations and the last rounds "
-    "that are tested (each at least 1), the rounds whose forgetting is measured, and the rounds or epochs in "
-    "which a learning-rate schedule falls. "
+    "Rounds are multiplied by S (at least 2, or one a task), and so are the rounds between validations and "
+    "between tests and the last rounds that are tested (each at least 1), the rounds whose forgetting is "
+    "measured, the rounds or epochs in which a learning-rate schedule falls, and the images of each fractal "
+    "that a model starts from. "
     "ResNets' width is multiplied by √S (at least 1/8); LeNet keeps its width. "
     "Clients stay as they are down to S = 0.1; below, their number is multiplied by 10·S (at least 4): the "
     "first so many take part with the samples they had among all, the others are left out. A cohort doesn't "
@@ -61,16 +64,20 @@ def shrink(experiment: Experiment, scale: float) -> Experiment:
     """The experiment at a scale; at 1, the very same."""
     if check_scale(scale) == 1:
         return experiment
-    rounds = scaled_round(experiment.rounds, scale, 2)
+    stream = experiment.stream
+    rounds = scaled_round(experiment.rounds, scale, stream.tasks if isinstance(stream, Tasks) else 2)
     when = experiment.evaluate
     changes: dict[str, Any] = {
         "rounds": rounds,
         "evaluate.every": scaled_round(when.every, scale),
         "evaluate.test_last": min(rounds, scaled_round(when.test_last, scale)) if when.test_last else 0,
+        "evaluate.test_every": scaled_round(when.test_every, scale) if when.test_every else 0,
         "evaluate.forgetting": _forgetting(when.forgetting, scale),
     }
     if isinstance(experiment.model, ResNet):
         changes["model.width"] = round(experiment.model.width * max(_NARROWEST, math.sqrt(scale)), 4)
+    if isinstance(experiment.start, FromFractals):
+        changes["start.images"] = scaled_round(experiment.start.images, scale)
     changes |= _schedule(experiment.local.schedule, scale)
     return experiment.override(changes | _population(experiment, scale))
 

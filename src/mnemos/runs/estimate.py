@@ -76,13 +76,15 @@ class Amount:
         experiment, assignment = federation.experiment, federation.assignment
         evaluate, last, cohort = experiment.evaluate, experiment.rounds, federation.cohort_size
         held_out = len(assignment.union_held_out())
-        validations = last // evaluate.every + (last % evaluate.every > 0)
-        tests = min(evaluate.test_last, last)
+        validations = sum(evaluate.validates(number, last) for number in range(1, last + 1))
+        tests = sum(evaluate.tests(number, last) for number in range(1, last + 1))
         matrices = sum(is_due(evaluate.forgetting, number, last) for number in range(1, last + 1))
         # A matrix: the model before and each client's after, on what the cohort holds out.
         pairs = (cohort + 1) * cohort * held_out / assignment.clients
         samples = validations * held_out + tests * len(federation.dataset.test) + matrices * pairs
-        return cls(assignment.clients, cohort, _steps(federation), samples)
+        traffic = federation.traffic
+        trained = cohort if traffic is None else traffic.clock.buffer
+        return cls(assignment.clients, trained, _steps(federation), samples)
 
     def seconds(self, cost: Cost, rounds: int) -> float:
         """What so many rounds take."""
@@ -176,6 +178,9 @@ def _client(experiment: Experiment, amount: Amount, clients: int, steps: int) ->
             "local.schedule": "constant",  # one for fewer rounds would have come down to 0
             "evaluate": {"every": 2 * _ROUNDS, "test_last": 0, "patience": 0},
             "measures": [],
+            "start": "random",  # it takes its time once, and the same for all
+            "clock": "rounds",  # a client costs the same, and every round has as many
+            "stream": "static",  # the number of steps is given, and tasks may want more rounds
             # Steps are those of one learner, however many clients it stands for.
             **({"method.budget": "client"} if isinstance(experiment.method, Centralised) else {}),
         }
@@ -203,7 +208,7 @@ def _sample(experiment: Experiment) -> float:
 
 
 def _steps(federation: Federation) -> float:
-    local, sizes = federation.plan.local, federation.assignment.train_sizes()
+    local, sizes = federation.plan.local, federation.flow.loads()
     sizes = sizes[sizes > 0]
     return float(local.steps or local.epochs * np.ceil(sizes / local.batch).mean())
 
@@ -211,7 +216,7 @@ def _steps(federation: Federation) -> float:
 def _same_round(experiment: Experiment) -> str:
     """Equal for experiments whose rounds take the same time."""
     dump = experiment.model_dump(mode="json")
-    for field in ("seed", "rounds", "local.lr", "local.weight_decay", "method.loss"):
+    for field in ("seed", "rounds", "start", "local.lr", "local.weight_decay", "method.loss"):
         *path, leaf = field.split(".")
         node = dump
         for step in path:
@@ -228,7 +233,7 @@ def _same_pieces(federation: Federation, amount: Amount) -> str:
     del method["loss"]
     parts = [experiment.data.dump(), experiment.model.dump(), experiment.engine.dump(), method]
     parts += [local["batch"], local["optimizer"], local["augment"]]
-    samples = federation.assignment.train_sizes().mean()
+    samples = federation.flow.loads().mean()
     sizes = [int(size).bit_length() for size in (amount.clients, amount.steps, samples)]
     machine = [platform.node(), platform.processor(), available.cores(), torch.__version__, __version__]
     return hashlib.sha256(json.dumps([parts, sizes, machine], sort_keys=True).encode()).hexdigest()[:16]

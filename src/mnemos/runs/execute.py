@@ -42,6 +42,9 @@ class Observer(Protocol):
     def warned(self, sentence: str) -> None:
         """Something about the experiment is known to hurt."""
 
+    def preparing(self, done: int, total: int, note: str) -> None:
+        """What the model starts from is being trained: so many steps are done, and how well it goes."""
+
     def engine(self, runner: Runner) -> None:
         """The engine is known."""
 
@@ -65,6 +68,9 @@ class Silent:
     def warned(self, sentence: str) -> None:
         """Nothing."""
 
+    def preparing(self, done: int, total: int, note: str) -> None:
+        """Nothing."""
+
     def engine(self, runner: Runner) -> None:
         """Nothing."""
 
@@ -79,6 +85,7 @@ def start(experiment: Experiment, folder: Path, observer: Observer | None = None
     """A new run, carried out to its end."""
     # Everything that can be wrong with the experiment shows before a directory is made.
     with closing(Federation(experiment)) as federation, federation.open() as runner:
+        federation.check_start()
         run = create(experiment, folder)
         with run.lock(), closing(Store(run.file("metrics.jsonl"))) as store:
             run.write_json("environment.json", _environment())
@@ -94,6 +101,12 @@ def resume(path: Path | str, rounds: int | None = None, observer: Observer | Non
         experiment = run.experiment
         read_metrics(run.file("metrics.jsonl"))  # damage shows before anything is changed
         if rounds is not None:
+            if experiment.stream.paced and rounds != experiment.rounds:
+                raise ConfigError(
+                    f"found {rounds}; the stream {type(experiment.stream).name} is laid out over the run's "
+                    f"{experiment.rounds}",
+                    "rounds",
+                )
             experiment = experiment.override({"rounds": rounds})
         # Bits must not change in the middle of a run: it goes on with the engine it has begun with.
         engine = run.engine or experiment.engine
@@ -120,6 +133,7 @@ def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, o
         observer.warned(sentence)
     try:
         with stop_on_terminate():
+            _begin(run, federation, observer)
             _rounds(run, federation, runner, store, observer)
         save_model(
             run.file("model.safetensors"),
@@ -140,6 +154,14 @@ def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, o
     finally:
         run.write_json("status.json", asdict(status))
         observer.ended(run, status)
+
+
+def _begin(run: Run, federation: Federation, observer: Observer) -> None:
+    """What the model starts from; written down, as the cache or file it comes from may be gone one day."""
+    encoder = federation.begin(observer.preparing)
+    if encoder is not None:
+        start = federation.experiment.start.dump()
+        run.write_json("start.json", {"start": start, "encoder": encoder.digest, "about": encoder.about})
 
 
 def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, observer: Observer) -> None:

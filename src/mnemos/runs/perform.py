@@ -16,8 +16,8 @@ from mnemos.runs.run import BusyError, Run, find
 from mnemos.runs.study import Case
 
 
-def check(cases: Iterable[Case]) -> None:
-    """Find what is wrong with the last variant before the first one trains."""
+def check(cases: Iterable[Case], folder: Path) -> None:
+    """Find what is wrong with the last variant before the first one trains; runs will go into the folder."""
     seen = set()
     for case in cases:
         kind = _without_numbers(case.experiment).hash()
@@ -25,8 +25,9 @@ def check(cases: Iterable[Case]) -> None:
             continue  # a federation takes a moment, and a grid has hundreds
         seen.add(kind)
         try:
-            with closing(Federation(case.experiment)):
-                pass
+            with closing(Federation(case.experiment)) as federation:
+                if find(case.experiment, folder) is None:  # one that has begun doesn't start again
+                    federation.check_start()
         except ConfigError as error:
             raise ConfigError(str(error), f"variant '{case.variant}'") from None
 

@@ -38,6 +38,9 @@ class View:
     def warned(self, case: Case, sentence: str) -> None:
         """Something about the experiment is known to hurt."""
 
+    def preparing(self, case: Case, done: int, total: int, note: str) -> None:
+        """What a run's model starts from is being trained."""
+
     def round(self, case: Case, round: int, accuracy: float | None) -> None:
         """A round is finished and saved; with the accuracy, if it was measured."""
 
@@ -78,7 +81,7 @@ def carry_out(
     view = view or View()
     ledger = Ledger(cases, folder, name)
     jobs = jobs_for(len(ledger.left), jobs)
-    check(ledger.left)
+    check(ledger.left, folder)
     make_folder(folder)
     view.opened(ledger.results(), ledger.left, jobs)
     try:
@@ -95,7 +98,7 @@ def in_turn(
 ) -> Results:
     """Run what has no result yet, one after the other in this process; a failure is raised at once."""
     ledger = Ledger(cases, folder, name)
-    check(ledger.left)
+    check(ledger.left, folder)
     try:
         for case in ledger.left:
             ledger.enter(Result.of(case, perform(case.experiment, folder, observer(case))))
@@ -169,6 +172,8 @@ class _Pool:
                 self._view.started(case, run, number)
             case {"event": "warned", "sentence": str(sentence)}:
                 self._view.warned(case, sentence)
+            case {"event": "preparing", "done": int(done), "total": int(total), "note": str(note)}:
+                self._view.preparing(case, done, total, note)
             case {"event": "round", "round": int(number), "accuracy": accuracy}:
                 self._view.round(case, number, accuracy)
             case {"event": "busy"}:

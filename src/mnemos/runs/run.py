@@ -3,6 +3,7 @@
 experiment.yaml     the experiment, with every default spelt out
 environment.json    versions and machine
 engine.json         the engine in use, its arithmetic, and why it was taken
+start.json          which encoder the model started from, if it didn't start from random weights
 metrics.jsonl       what was measured
 timing.jsonl        seconds a round
 checkpoints/        the newest two, and the last that waited for the disk
@@ -34,6 +35,7 @@ from mnemos.federation import model_of
 from mnemos.files import write_atomically
 from mnemos.models.norm import use_batch_statistics
 from mnemos.overrides import read_yaml
+from mnemos.runs.continual import Course, read_course
 from mnemos.runs.forgetting import ForgettingMatrix, read_matrix
 from mnemos.runs.store import read_metrics
 from mnemos.vector import Layout, load_model
@@ -97,6 +99,10 @@ class Run:
         """What a round's local training did to the data of the cohort's clients, or to each class."""
         return read_matrix(self.metrics, round, classes=classes, source=self.path)
 
+    def continual(self) -> Course:
+        """How tasks fared: average accuracy, forgetting, transfer; by round, by task and by client."""
+        return read_course(self.metrics, self.path)
+
     @property
     def status(self) -> Status:
         """Where the run stands; one whose process is gone is interrupted."""
@@ -152,7 +158,7 @@ class Run:
         module.load_state_dict(layout.state_dict(*load_model(path, layout)), strict=False)
         if plan.method.buffers.in_batches:
             use_batch_statistics(module)
-        return module.eval()
+        return plan.method.head.reader(module).eval()
 
     def read_json(self, name: str) -> dict[str, Any]:
         """One of the run's JSON files."""

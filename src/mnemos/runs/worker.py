@@ -54,6 +54,10 @@ class _Reporter(Silent):
         """Pass it on."""
         self.tell("warned", sentence=sentence)
 
+    def preparing(self, done: int, total: int, note: str) -> None:
+        """Pass it on."""
+        self.tell("preparing", done=done, total=total, note=note)
+
     def round(self, outcome: Outcome) -> None:
         """How far it has come."""
         scores = outcome.test or outcome.validation

@@ -142,6 +142,10 @@ class _Together(Silent):
         """Not for sinks."""
         self._observer.warned(sentence)
 
+    def preparing(self, done: int, total: int, note: str) -> None:
+        """Not for sinks."""
+        self._observer.preparing(done, total, note)
+
     def engine(self, runner: Runner) -> None:
         """Not for sinks."""
         self._observer.engine(runner)

@@ -7,7 +7,7 @@ import numpy as np
 from mnemos.data.partition import Floats, Ints, Partition, partitions
 from mnemos.data.partitions._holders import check_enough
 from mnemos.data.partitions._pools import by_class
-from mnemos.data.partitions._proportions import Concentration, cumulative, log_dirichlet
+from mnemos.data.proportions import Concentration, cumulative, log_dirichlet
 
 _CELLS = 1 << 21
 """Client × class probabilities in memory at a time."""

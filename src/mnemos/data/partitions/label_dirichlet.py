@@ -8,7 +8,7 @@ from pydantic import Field
 from mnemos.data.partition import Ints, Partition, partitions
 from mnemos.data.partitions._holders import group, least, redraw
 from mnemos.data.partitions._pools import Pools, by_class
-from mnemos.data.partitions._proportions import Concentration, cumulative, cut, log_dirichlet
+from mnemos.data.proportions import Concentration, cumulative, cut, log_dirichlet
 
 
 @partitions.register("label-dirichlet")

@@ -26,6 +26,7 @@ from mnemos.report.blocks import (
     Lines,
     Listings,
     Series,
+    Strips,
     Table,
     Text,
 )
@@ -136,6 +137,25 @@ class Encoder:
         }
 
     @_body.register
+    def _(self, block: Strips) -> dict[str, Any]:
+        return {
+            "x": block.x,
+            "y": block.y,
+            "views": [
+                {
+                    "label": view.label,
+                    "note": view.note,
+                    "groups": view.groups,
+                    "kinds": view.kinds,
+                    "strips": [
+                        {"name": one.name, "ends": one.ends, "kinds": one.kinds} for one in view.strips
+                    ],
+                }
+                for view in block.views
+            ],
+        }
+
+    @_body.register
     def _(self, block: HeatMaps) -> dict[str, Any]:
         items = [(item, _spread_out(item.frames, self._share)) for item in block.items]
         kept, all_ = sum(len(some) for _, some in items), sum(len(item.frames) for item in block.items)
@@ -157,7 +177,10 @@ class Encoder:
                 }
                 for one in block.maps
             ],
-            "items": [_item(item, some) for item, some in items],
+            "items": [
+                _item(item, some, signed=any(one.shows == "drop" for one in block.maps))
+                for item, some in items
+            ],
         }
 
     @_body.register
@@ -209,13 +232,18 @@ def _cell(cell: Cell) -> Any:
     return found
 
 
-def _item(item: Item, frames: Sequence[Frame]) -> dict[str, Any]:
-    """The frames' numbers in one row: before (if there is such a thing), then the matrix, row by row."""
+def _item(item: Item, frames: Sequence[Frame], signed: bool) -> dict[str, Any]:
+    """The frames' numbers in one row: before (if there is such a thing), then the matrix, row by row.
+
+    Signed numbers, from −1 to 1, are moved to between 0 and 1.
+    """
     parts = [part for one in frames for part in (one.before, one.values.ravel()) if part is not None]
+    numbers = np.concatenate(parts)
     return {
         "label": item.label,
         "groups": item.groups,
         "before": frames[0].before is not None,
+        "signed": signed,
         "frames": [
             {
                 "label": one.label,
@@ -225,7 +253,7 @@ def _item(item: Item, frames: Sequence[Frame]) -> dict[str, Any]:
             }
             for one in frames
         ],
-        "data": quantised(np.concatenate(parts)),
+        "data": quantised((numbers + 1) / 2 if signed else numbers),
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-_SCRIPTS = ("data", "state", "canvas", "table", "lines", "bars", "heatmaps", "listings", "page")
+_SCRIPTS = ("data", "state", "canvas", "table", "lines", "bars", "strips", "heatmaps", "listings", "page")
 """In the order in which they need each other."""
 
 _PLACE = re.compile(r"\{\{(\w+)\}\}")

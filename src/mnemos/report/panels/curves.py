@@ -11,7 +11,16 @@ from mnemos.report.groups import Group
 from mnemos.report.panel import Panel, panels
 
 _FIRST = ("validation_accuracy", "test_accuracy", "train_loss", "validation_loss", "test_loss")
-_ELSEWHERE = {"bytes_up", "bytes_down", "forgetting", "own_accuracy"}
+_ELSEWHERE = {
+    "bytes_up",
+    "bytes_down",
+    "time",
+    "forgetting",
+    "own_accuracy",
+    "discovered_accuracy",
+    "all_classes_accuracy",
+    "task_forgetting",
+}
 """Metrics that have a panel of their own."""
 NETWORK = "_network"
 """How the names of metrics end that are made of layers'; they are shown beside these."""

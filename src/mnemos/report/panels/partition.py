@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import ClassVar
 
@@ -21,6 +19,7 @@ from mnemos.report.blocks import Bars, BarView, Block, Stack, Text
 from mnemos.report.groups import Group
 from mnemos.report.panel import Panel, panels
 from mnemos.report.partition import label_counts, summarise
+from mnemos.runs.estimate import environment
 
 
 @panels.register("partition")
@@ -69,7 +68,7 @@ def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> BarView | s
     asked = Experiment.parse(parse_yaml(experiment))
     name = f"{type(asked.data).name}, {_words(asked)}, seed {asked.seed}"
     try:
-        with _offline():
+        with environment({OFFLINE: "1"}):  # a report must not begin a download
             dataset = load(asked.data)
         assignment = deal(asked, dataset)
     except MnemosError as error:
@@ -92,17 +91,3 @@ def _words(asked: Experiment) -> str:
     options = asked.partition.dump()
     words = [f"{key} {value}" for key, value in options.items() if key not in {"name", "validation"}]
     return f"{options['name']} ({', '.join(words)})"
-
-
-@contextmanager
-def _offline() -> Iterator[None]:
-    """A report must not begin a download."""
-    before = os.environ.get(OFFLINE)
-    os.environ[OFFLINE] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[OFFLINE]
-        else:
-            os.environ[OFFLINE] = before

@@ -38,7 +38,7 @@ class MapFigure extends Figure {
 
   shade(value) {
     if (!Number.isFinite(value)) return colour("--soft");
-    if (this.map.shows === "lost") return mix(["--gain", "--gain2", "--middle", "--lost2", "--lost"].map(colour), (value / this.map.most + 1) / 2);
+    if (this.map.shows !== "value") return mix(["--gain", "--gain2", "--middle", "--lost2", "--lost"].map(colour), (value / this.map.most + 1) / 2);
     return mix(["--low", "--ramp1", "--ramp2", "--ramp3", "--high"].map(colour), value / this.map.most);
   }
 
@@ -107,7 +107,7 @@ class MapFigure extends Figure {
   /** What the colours mean. */
   scale(context, width, at) {
     const long = Math.min(220, width - at.left - 20), y = at.bottom + 50, { most } = this.map;
-    const low = this.map.shows === "lost" ? -most : 0;
+    const low = this.map.shows === "value" ? 0 : -most;
     for (let x = 0; x < long; x++) { context.fillStyle = this.shade(low + (x / (long - 1)) * (most - low)); context.fillRect(at.left + x, y, 1.5, 9); }
     context.fillStyle = colour("--dim");
     [0, 0.5, 1].forEach((share, i) => {
@@ -151,7 +151,7 @@ class MapFigure extends Figure {
     if (i === this.rows.length && k === this.columns.length) return [`mean of all: ${say(this.corner)}`];
     if (i === this.rows.length) return [`${map.columns} ${column}`, lost ? `Fₖ, mean of the others' models: ${say(this.beneath[k])}` : `before training: ${say(this.beneath[k], "percent")}`];
     if (k === this.columns.length) return [`${map.rows} ${row}`, `mean over the others' data: ${say(this.beside[i])}`];
-    const value = lost ? `F = ${say(this.cells[i][k])}` : say(this.cells[i][k], "percent");
+    const value = lost ? `F = ${say(this.cells[i][k])}` : say(this.cells[i][k], map.shows === "value" ? "percent" : undefined);
     const more = frame.before ? [`before ${say(frame.before[k], "percent")}, after ${say(frame.values[i][k], "percent")}`] : [value];
     return [this.byGroup ? String(row) : `${map.rows.replace(/ [ik]$/, "")} ${row}`, `${map.columns.replace(/ [ik]$/, "")} ${column}`, ...(lost ? [value] : []), ...more];
   }
@@ -169,7 +169,8 @@ function frameOf(item, place) {
   for (let i = 0; i < place; i++) at += size(item, item.frames[i]);
   const { label, rows, columns: other, owners } = item.frames[place], columns = other ?? rows;
   const before = item.before ? data.slice(at, (at += columns.length)) : null;
-  const values = rows.map((_, i) => Array.from(data.subarray(at + i * columns.length, at + (i + 1) * columns.length)));
+  const number = item.signed ? (value) => 2 * value - 1 : (value) => value; // see encode.py
+  const values = rows.map((_, i) => Array.from(data.subarray(at + i * columns.length, at + (i + 1) * columns.length), number));
   const kept = rows.map((_, i) => i).filter((i) => !owners.length || state.visible.has(owners[i]));
   return { label, columns, before: before && Array.from(before), rows: kept.map((i) => rows[i]), values: kept.map((i) => values[i]), owners: kept.map((i) => owners[i]).filter((id) => id !== undefined) };
 }

@@ -1,6 +1,6 @@
 // ---- The page: panels, filter, legend, theme, and new data of a live one -------------------------------------------
 
-const VIEWS = { table: TableView, lines: LinesView, bars: BarsView, heatmaps: HeatmapsView, listings: ListingsView, text: TextView };
+const VIEWS = { table: TableView, lines: LinesView, bars: BarsView, strips: StripsView, heatmaps: HeatmapsView, listings: ListingsView, text: TextView };
 const find = (id) => document.getElementById(id);
 let views = []; // { view, text, note } of every block
 let shape = ""; // which panels and blocks there are

@@ -36,7 +36,6 @@ def cumulative(logs: Floats, available: np.ndarray[tuple[int], np.dtype[np.bool_
     return np.asarray(sums / sums[..., -1:], np.float64)
 
 
-def cut(shares: Floats, count: int) -> Ints:
+def cut(shares: Floats, count: int | Ints) -> Ints:
     """How many of `count` samples fall to each, cutting them at the cumulative shares (rounded down)."""
-    ends = (shares * count).astype(np.int64)
-    return np.asarray(ends - np.concatenate([np.zeros(1, np.int64), ends[:-1]]), np.int64)
+    return np.asarray(np.diff((shares * count).astype(np.int64), prepend=0), np.int64)

@@ -1,0 +1,153 @@
+"""`mnemos pretrain`: an encoder, trained on fractals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+from PIL import Image
+from pydantic import Field
+
+from mnemos.cli.options import Json, Quiet, check_file, split_words
+from mnemos.cli.output import Lines, bars, console, errors, percent, print_json
+from mnemos.data.fractals import Fractals
+from mnemos.errors import ConfigError
+from mnemos.models.encoder import save_encoder
+from mnemos.models.model import Model, models
+from mnemos.overrides import merge, read_yaml
+from mnemos.pretrain.cache import obtain
+from mnemos.pretrain.pretraining import Pretraining
+from mnemos.pretrain.train import Tell
+from mnemos.runs.execute import stop_on_terminate
+
+_SIDE = 8
+"""Images a side of a sheet."""
+
+
+class Order(Pretraining):
+    """A pre-training, and what it is of."""
+
+    model: Annotated[Model, models] = Field("resnet18", validate_default=True)
+    size: int = Field(32, ge=8, le=1024, description="pixels a side")
+    channels: Literal[1, 3] = 3
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of an image."""
+        return self.channels, self.size, self.size
+
+
+def pretrain(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE] [FIELD=VALUE]...", help="A YAML file, and options such as model.width=0.25."
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model.")] = None,
+    classes: Annotated[int | None, typer.Option(help="Fractals to tell apart.")] = None,
+    images: Annotated[int | None, typer.Option(help="Images of each.")] = None,
+    multi: Annotated[bool, typer.Option("--multi", help="Several fractals an image.")] = False,
+    size: Annotated[int | None, typer.Option(help="Pixels a side.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the images.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images a step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the encoder.")] = Path(
+        "encoder.safetensors"
+    ),
+    sheet: Annotated[
+        Path | None, typer.Option(help="Only draw 64 of the images that it would be trained on (png).")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train an encoder on fractals, for experiments to start from; one that was trained already is reused."""
+    recipe, changes = split_words(words)
+    shortcuts = {
+        "model.name": model,
+        "classes": classes,
+        "images": images,
+        "labels": "multi" if multi else None,
+        "size": size,
+        "epochs": epochs,
+        "batch": batch,
+        "lr": lr,
+        "seed": seed,
+    }
+    given = {name: value for name, value in shortcuts.items() if value is not None}
+    order = Order.parse(merge(read_yaml(recipe) if recipe else {}, {**given, **changes}, Order))
+    if sheet is not None:
+        check_file(sheet, (".png",), "sheet")
+        _draw(order, sheet)
+        _say(as_json, {"status": "finished", "sheet": str(sheet)}, f"sheet: {sheet}")
+        return
+    check_file(out, (".safetensors",), "out")
+    order.verify(order.model, order.shape)
+    with _interruptible(as_json), _progress(quiet) as tell:
+        encoder = obtain(order, order.model, order.shape, tell)
+    try:
+        save_encoder(out, encoder)
+    except OSError as error:
+        raise ConfigError(f"found '{out}', which can't be written ({error.strerror})", "out") from None
+    if not as_json:
+        console.print(f"[bold]{percent(encoder.accuracy)}[/] accuracy on fractals that it hadn't seen")
+    facts = {"encoder": str(out), "digest": encoder.digest, "accuracy": encoder.accuracy}
+    _say(
+        as_json,
+        {"status": "finished", **facts},
+        f"files: {out}",
+        f"next:  mnemos run --model {type(order.model).name} start.name=file start.path={out}   "
+        "(with the same options model.…)",
+    )
+
+
+def _say(as_json: bool, facts: dict[str, Any], *lines: str) -> None:
+    if as_json:
+        print_json(facts)
+    else:
+        for line in lines:
+            typer.echo(line)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Tell]:
+    if quiet:
+        yield lambda _done, _total, _note: None
+    elif not errors.is_terminal:
+        yield Lines().preparing
+    else:
+        with bars() as shown:
+            task = shown.add_task("pre-training", note="", total=None)
+            yield lambda done, total, note: shown.update(task, completed=done, total=total, note=note)
+
+
+@contextmanager
+def _interruptible(as_json: bool) -> Iterator[None]:
+    """End with a word on what is left of it."""
+    try:
+        with stop_on_terminate():
+            yield
+    except KeyboardInterrupt:
+        sentence = "interrupted; no encoder was written"
+        typer.echo(sentence, err=True)
+        if as_json:
+            print_json({"status": "interrupted", "error": sentence, "exit_code": 130})
+        raise SystemExit(130) from None
+
+
+def _draw(order: Order, path: Path) -> None:
+    """One image of each of the first classes, or the first images of several fractals."""
+    fractals: Fractals = order.fractals(order.shape)
+    numbers = np.arange(_SIDE * _SIDE)
+    if order.labels == "multi":
+        images, _ = fractals.scenes(numbers)
+    else:
+        images = fractals.images(numbers % order.classes, numbers // order.classes)
+    rows = images.reshape(_SIDE, _SIDE, order.channels, order.size, order.size).transpose(0, 3, 1, 4, 2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(rows.reshape(_SIDE * order.size, _SIDE * order.size, order.channels).squeeze()).save(path)

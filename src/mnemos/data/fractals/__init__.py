@@ -1,0 +1,5 @@
+"""Pictures of fractals: one iterated function system a class, and any number of images of it."""
+
+from mnemos.data.fractals.images import HELD_OUT, Fractals, Ground
+
+__all__ = ["HELD_OUT", "Fractals", "Ground"]

@@ -1,0 +1,272 @@
+"""Clients that meet one group of classes after the other."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from mnemos import rng
+from mnemos.data.partition import Ints
+from mnemos.data.stream import Flow, Setting, Stream, streams
+from mnemos.errors import ConfigError
+
+Table = NDArray[np.int32]
+"""[clients, tasks]; half the size of other tables of integers, as there may be a million clients."""
+
+_NEVER = np.iinfo(np.int32).max
+
+
+@streams.register("tasks")
+class Tasks(Stream):
+    """The classes are cut into T tasks, and a client holds its samples of one of them at a time.
+
+    Of R rounds, a client's task lasts d_1, …, d_{T−1} = ⌊U(1 − s, 1 + s) · R/T⌉ and d_T = R − Σ d_i, in
+    random order, with s = `spread`: the setting of Shenaj et al., "Asynchronous Federated Continual
+    Learning", 2023. A duration below 1, which their released code allows, becomes 1 at the cost of the
+    longest ones. With s = 0, durations differ by one round at most, the same ones for everybody.
+
+    By the `clock`, a client's i-th task begins in round d_1 + … + d_{i−1} + 1. A `lazy` client moves on only
+    when it is selected: if its task's time is over by then, it takes the next one, and never more than one
+    at a time, so a client that is seldom selected lags behind.
+
+    A client that has no samples of its task, or of the next one if that's due, can't be selected. When the
+    time of a task it has no samples of is over, a lazy client's next one is due; with `empty: stay` it is
+    left out for good, as in the released code.
+    """
+
+    paced: ClassVar[bool] = True
+
+    tasks: int = Field(10, ge=1, le=10_000)
+    first: int | None = Field(
+        None, ge=1, description="classes of the first task; by default, as of the others"
+    )
+    order: Literal["own", "same", "natural"] = Field(
+        "own", description="of tasks: random for each client, random and the same for all, or as numbered"
+    )
+    spread: float = Field(0.3, ge=0, le=1, description="how far durations are from their mean at most")
+    advance: Literal["lazy", "clock"] = Field(
+        "lazy",
+        description="when a client moves on: when it is selected and its time is over, or by the round",
+    )
+    shuffle_classes: bool = Field(False, description="cut the classes in random order, not as numbered")
+    empty: Literal["skip", "stay"] = Field(
+        "skip", description="what lazy clients do at a task they have no samples of when its time is over"
+    )
+
+    def open(self, setting: Setting) -> Flow:
+        """Cut the classes, and draw everybody's order and durations."""
+        self._check(setting)
+        return Schedules(self, setting)
+
+    def _check(self, setting: Setting) -> None:
+        if self.tasks > setting.classes:
+            raise ConfigError(
+                f"found {self.tasks}; the data set has {setting.classes} classes, and every task needs one",
+                "tasks",
+            )
+        if self.tasks > setting.rounds:
+            raise ConfigError(
+                f"found {self.tasks}; there are {setting.rounds} rounds, and every task lasts one at least",
+                "tasks",
+            )
+        most = setting.classes - (self.tasks - 1)
+        least = most if self.tasks == 1 else 1
+        if self.first is not None and not least <= self.first <= most:
+            raise ConfigError(
+                f"found {self.first}; {setting.classes} classes in {self.tasks} tasks leave "
+                + (f"{most}" if least == most else f"{least} to {most}")
+                + " for the first",
+                "first",
+            )
+
+    def cut(self, classes: Ints) -> tuple[Ints, ...]:
+        """The classes of each task."""
+        if self.first is None or self.tasks == 1:
+            return tuple(np.array_split(classes, self.tasks))
+        return classes[: self.first], *np.array_split(classes[self.first :], self.tasks - 1)
+
+    def orders(self, clients: int, seed: int) -> Table:
+        """The tasks of each client, one after the other."""
+        natural = np.arange(self.tasks, dtype=np.int32)
+        generator = rng.numpy_generator(seed, "stream.order")
+        if self.order == "own":
+            return generator.permuted(np.tile(natural, (clients, 1)), axis=1)
+        only = natural if self.order == "natural" else generator.permutation(natural)
+        return np.broadcast_to(only, (clients, self.tasks))
+
+    def ends(self, clients: int, rounds: int, seed: int) -> Table:
+        """The last round of each client's first, second, … task by the clock."""
+        if not self.spread:
+            only = rounds * np.arange(1, self.tasks + 1) // self.tasks
+            return np.broadcast_to(only.astype(np.int32), (clients, self.tasks))
+        generator = rng.numpy_generator(seed, "stream.durations")
+        mean, shape = rounds / self.tasks, (clients, self.tasks - 1)
+        drawn = generator.uniform(mean * (1 - self.spread), mean * (1 + self.spread), shape)
+        durations = np.empty((clients, self.tasks), np.int32)
+        durations[:, :-1] = np.rint(drawn)
+        durations[:, -1] = rounds - durations[:, :-1].sum(axis=1)
+        _level(durations)
+        return np.cumsum(generator.permuted(durations, axis=1), axis=1, dtype=np.int32)
+
+
+@streams.register("aligned")
+class Aligned(Tasks):
+    """All clients have the same task at the same time, one after the other as they are numbered.
+
+    That's the setting of most work on federated class-incremental learning.
+    """
+
+    order: Literal["own", "same", "natural"] = "natural"
+    spread: float = Field(0.0, ge=0, le=1)
+    advance: Literal["lazy", "clock"] = "clock"
+
+
+class Schedules(Flow):
+    """Every client at one task at a time.
+
+    Where clients are is kept as the round in which each arrived at its first, second, … task. By the clock
+    that's known beforehand. Lazy clients' rounds depend on who was selected before: rounds are gone through
+    one after the other as far as somebody asks.
+    """
+
+    def __init__(self, options: Tasks, setting: Setting) -> None:
+        super().__init__(setting)
+        clients, seed = self.assignment.clients, setting.seed
+        classes = np.arange(setting.classes)
+        if options.shuffle_classes:
+            classes = rng.numpy_generator(seed, "stream.classes").permutation(classes)
+        self._tasks = options.cut(classes)
+        self._task_of = np.empty(setting.classes, np.int64)
+        for task, members in enumerate(self._tasks):
+            self._task_of[members] = task
+        self._order = options.orders(clients, seed)
+        self._ends = options.ends(clients, setting.rounds, seed)
+        self._lazy, self._skips = options.advance == "lazy", options.empty == "skip"
+        self._arrived = self._timetable()
+        self._discovered = np.full(options.tasks, _NEVER, np.int64)
+        self._replayed = 0
+
+    def _timetable(self) -> Table:
+        arrived = np.full(self._ends.shape, _NEVER, np.int32)
+        if not self._lazy:
+            arrived[:, 1:] = self._ends[:, :-1] + 1
+        arrived[:, 0] = 0
+        return arrived
+
+    @cached_property
+    def _held(self) -> Table:
+        """How many samples each client has of its first, second, … task."""
+        samples, owners = self.assignment.training()
+        clients, tasks = self._order.shape
+        cells = owners * tasks + self._task_of[self.setting.labels[samples]]
+        table = np.bincount(cells, minlength=clients * tasks).astype(np.int32).reshape(clients, tasks)
+        return np.take_along_axis(table, self._order.astype(np.int64), axis=1)
+
+    @cached_property
+    def _complete(self) -> bool:
+        """Whether everybody has samples of every task."""
+        return bool(self._held.min() > 0)
+
+    @property
+    def tasks(self) -> tuple[Ints, ...]:
+        """The classes of each task."""
+        return self._tasks
+
+    def samples(self, client: int, round: int) -> Ints:
+        """Those of the client's training samples that belong to its task."""
+        own = self.assignment.train(client)
+        mine: Ints = own[self._task_of[self.setting.labels[own]] == self.task(client, round)]
+        return mine
+
+    def loads(self) -> Ints:
+        """Of each task."""
+        return self._held.astype(np.int64)
+
+    def counts(self, round: int) -> Ints:
+        """All clients' at once."""
+        samples, owners = self.assignment.training()
+        everybody = np.arange(self.assignment.clients)
+        now = self._order[everybody, self._places(everybody, round)]
+        held = self._task_of[self.setting.labels[samples]] == now[owners]
+        return self._counted(samples[held], owners[held])
+
+    def eligible(self, round: int) -> Ints | int:
+        """Everyone who has samples of the task it would have."""
+        if self._complete:
+            return self.assignment.clients
+        everybody = np.arange(self.assignment.clients)
+        return np.flatnonzero(self._held[everybody, self._due(everybody, round)])
+
+    def task(self, client: int, round: int) -> int:
+        """Of a client that wasn't selected: the one it is still at."""
+        return int(self._order[client, self._places(np.array([client]), round)[0]])
+
+    def reached(self, client: int, round: int) -> Ints:
+        """All up to its present one."""
+        return self._order[client, : self._places(np.array([client]), round)[0] + 1].astype(np.int64)
+
+    def discovered(self, round: int) -> Ints:
+        """In the order of their numbers."""
+        self._replay(round)
+        return np.flatnonzero(self._discovered <= round)
+
+    def timeline(self, clients: Ints | None = None) -> Ints:
+        """By the rounds in which clients arrive."""
+        self._follow(self.setting.rounds)
+        asked = slice(None) if clients is None else clients
+        arrived, numbers = self._arrived[asked], np.arange(1, self.setting.rounds + 1)
+        places = sum((later[:, None] <= numbers).astype(np.int64) for later in arrived.T[1:])
+        places = np.zeros((len(arrived), len(numbers)), np.int64) + places
+        return np.take_along_axis(self._order[asked].astype(np.int64), places, axis=1)
+
+    def _places(self, clients: Ints, round: int) -> Ints:
+        """How far clients are in their orders after a round."""
+        self._follow(round)
+        passed: Ints = np.count_nonzero(self._arrived[clients] <= round, axis=1)
+        return passed - 1
+
+    def _due(self, clients: Ints, round: int) -> Ints:
+        """How far clients are in a round if they are selected in it."""
+        if not self._lazy:
+            return self._places(clients, round)
+        places, last = self._places(clients, round - 1), self._order.shape[1] - 1
+        places += (round > self._ends[clients, places]) & (places < last)
+        while self._skips and not self._complete:
+            over = (self._held[clients, places] == 0) & (round > self._ends[clients, places])
+            over &= places < last
+            if not over.any():
+                break
+            places += over
+        return places
+
+    def _follow(self, round: int) -> None:
+        """Know who was selected up to a round, where it matters."""
+        if self._lazy:
+            self._replay(round)
+
+    def _replay(self, until: int) -> None:
+        """Go through the rounds up to one."""
+        steps = np.arange(self._order.shape[1])
+        for number in range(self._replayed + 1, until + 1):
+            cohort = self.cohort(number)
+            places = self._due(cohort, number)
+            tasks = self._order[cohort, places]
+            self._discovered[tasks] = np.minimum(self._discovered[tasks], number)
+            if self._lazy:
+                arrived = self._arrived[cohort]
+                arrived[(steps <= places[:, None]) & (arrived > number)] = number
+                self._arrived[cohort] = arrived
+            self._replayed = number
+
+
+def _level(durations: Table) -> None:
+    """Move rounds, one by one, from a row's longest duration to one below 1."""
+    rows = np.flatnonzero(durations.min(axis=1) < 1)
+    while len(rows):
+        durations[rows, durations[rows].argmin(axis=1)] += 1
+        durations[rows, durations[rows].argmax(axis=1)] -= 1
+        rows = rows[durations[rows].min(axis=1) < 1]

@@ -1,0 +1,122 @@
+"""How well the model knows each task of a stream, while clients move from one task to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mnemos.data.partition import Ints
+from mnemos.errors import ConfigError
+from mnemos.measures.measure import Measure, Moment, Occasions, Record, Scores, measures
+
+On = Literal["test", "validation"]
+
+
+@measures.register("continual")
+class Continual(Measure):
+    """The global model's accuracy on each task, on what was discovered, and on what each client has reached.
+
+    A task is a set of classes. It is discovered when a client that was selected has trained on it. The model
+    answers with the class of the largest logit among some of its outputs:
+
+    - `task_accuracy` of each discovered task: its samples, the outputs of all discovered tasks' classes;
+    - `discovered_accuracy`: the samples and the outputs of all discovered tasks' classes;
+    - `all_classes_accuracy`: all samples, the outputs of all discovered tasks' classes, so that a sample of
+      another class counts as wrong;
+    - `reached_accuracy` of each client (columns `client`, and `task` for the one it is at): the samples of
+      the tasks it has reached so far, the outputs of all discovered tasks' classes;
+    - `task_aware_accuracy` of each task, discovered or not: its samples and the outputs of its own classes,
+      as if the model were told which task a sample is of. Of the first model too, as round 0.
+
+    Average accuracy, forgetting and transfer are worked out of these afterwards (`mnemos.runs.continual`).
+    """
+
+    from_the_start: ClassVar[bool] = True
+
+    on: On = Field("test", description="whose samples: the test set's, or clients' validation samples")
+
+    def check(self, occasions: Occasions) -> None:
+        """There must be tasks, and several evaluations."""
+        needs_tasks(occasions)
+        if self.on == "test" and occasions.tests < 2:
+            raise ConfigError(
+                f"it compares evaluations on the test set, and there would be {occasions.tests}; "
+                "evaluate.test_every=10 asks for one in every tenth round, on=validation for other samples"
+            )
+        if self.on == "validation" and occasions.validations < 2:
+            raise ConfigError(
+                f"it compares evaluations on validation data, and there would be {occasions.validations}; "
+                "raise partition.validation, or lower evaluate.every"
+            )
+
+    def records(self, moment: Moment) -> Iterator[Record]:
+        """All of it; of the first model, what is known before anything is discovered."""
+        scores = moment.test if self.on == "test" else moment.validation
+        if scores is None:
+            return
+        number, flow = moment.round, moment.flow
+        answers = Answers(scores, flow.tasks)
+        for task, value in answers.shares(answers.aware()):
+            yield Record(number, "task_aware_accuracy", value, task=task)
+        discovered = flow.discovered(number)
+        if not len(discovered):
+            return
+        right = answers.among(discovered)
+        for task, value in answers.shares(right):
+            if task in discovered:
+                yield Record(number, "task_accuracy", value, task=task)
+        for client in range(flow.assignment.clients):
+            reached = flow.reached(client, number)
+            if (size := answers.sizes[reached].sum()) > 0:
+                value = float(right[reached].sum() / size)
+                yield Record(number, "reached_accuracy", value, client=client, task=flow.task(client, number))
+        # These come last: where they are, an evaluation is complete.
+        yield Record(number, "all_classes_accuracy", float(right.sum() / len(scores.labels)))
+        if (size := answers.sizes[discovered].sum()) > 0:
+            yield Record(number, "discovered_accuracy", float(right[discovered].sum() / size))
+
+
+def needs_tasks(occasions: Occasions) -> None:
+    """Refuse a stream without tasks."""
+    if not occasions.flow.tasks:
+        raise ConfigError("it is about tasks, and the stream has none; stream=tasks has")
+
+
+class Answers:
+    """A model's answers to the samples of each task."""
+
+    def __init__(self, scores: Scores, tasks: Sequence[Ints]) -> None:
+        self._logits, self._labels, self._count = scores.logits, scores.labels, len(tasks)
+        self._task_of = torch.full((scores.logits.shape[1],), -1)
+        for task, classes in enumerate(tasks):
+            self._task_of[torch.from_numpy(classes)] = task
+        self._tasks = self._task_of[scores.labels]
+        self.sizes = self._by_task(torch.ones_like(scores.labels, dtype=torch.bool))
+        """How many samples there are of each task."""
+
+    def among(self, tasks: Sequence[int] | Ints) -> Ints:
+        """How many samples of each task it gets right when it answers with classes of some tasks alone."""
+        allowed = torch.isin(self._task_of, torch.as_tensor(tasks))
+        return self._right(allowed[None])
+
+    def aware(self) -> Ints:
+        """How many it gets right when it answers with classes of a sample's own task alone."""
+        return self._right(self._task_of == self._tasks[:, None])
+
+    def shares(self, right: Ints) -> Iterator[tuple[int, float]]:
+        """Each task that has samples, and the share of them that is right."""
+        for task in np.flatnonzero(self.sizes).tolist():
+            yield task, float(right[task] / self.sizes[task])
+
+    def _right(self, allowed: Tensor) -> Ints:
+        answers = self._logits.masked_fill(~allowed, -torch.inf).argmax(1)
+        return self._by_task((answers == self._labels) & (self._tasks >= 0))
+
+    def _by_task(self, which: Tensor) -> Ints:
+        tasks = self._tasks[which].numpy()
+        return np.bincount(tasks[tasks >= 0], minlength=self._count)

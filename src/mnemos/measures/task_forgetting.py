@@ -1,0 +1,104 @@
+"""Whose update makes the model forget which task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mnemos.data.partition import Floats
+from mnemos.errors import ConfigError
+from mnemos.measures.continual import Answers, On, needs_tasks
+from mnemos.measures.forgetting import is_due
+from mnemos.measures.measure import Measure, Occasions, Opening, Record, Scores, Watch, measures
+
+
+@measures.register("task-forgetting")
+class TaskForgetting(Measure):
+    """D_ij = a_j(w_{t−1}) − a_j(w_t^i): what client i's local training loses of discovered task j.
+
+    a_j is the accuracy on the task's samples among the classes of all tasks that are discovered up to round
+    t, w_{t−1} the model that the round's clients receive and w_t^i what client i has made of it. The task
+    that client i is at is t_i. Recorded are
+
+    - `before_accuracy` of the received model, for each task: a_j(w_{t−1});
+    - `after_accuracy` of client i's model (column `model`), for each task: a_j(w_t^i);
+    - `task_forgetting_caused` by client i's model (columns `model`, and `task` for t_i): the mean of D_ij
+      over the tasks j ≠ t_i;
+    - `task_forgetting` of each task: the mean of D_ij over the clients with t_i ≠ j; without a task: the
+      mean of that over tasks.
+    """
+
+    every: int = Field(10, ge=1, description="rounds between measurements; the first and the last are in")
+    on: On = Field("test", description="whose samples: the test set's, or the round's clients' validation")
+
+    def check(self, occasions: Occasions) -> None:
+        """There must be tasks, and samples."""
+        needs_tasks(occasions)
+        if self.on == "test" and not occasions.test_samples:
+            raise ConfigError("there is no test set; on=validation takes clients' validation samples")
+        if self.on == "validation" and not occasions.validations:
+            raise ConfigError("no client holds validation data; raise partition.validation, or take on=test")
+
+    def watch(self, opening: Opening) -> Watch | None:
+        """A watch in the rounds asked for."""
+        return _Watch(self.on, opening) if is_due(self.every, opening.round, opening.last) else None
+
+
+class _Watch(Watch):
+    def __init__(self, on: On, opening: Opening) -> None:
+        self._opening, self._on = opening, on
+        held = [opening.assignment.held_out(client) for client in opening.cohort.tolist()]
+        self._held_out = torch.from_numpy(np.concatenate([opening.assignment.order[:0], *held]))
+        self._tasks = opening.flow.discovered(opening.round)
+        self._models: list[int] = []
+        self._after: list[Floats] = []
+        self._idle = on == "validation" and not len(self._held_out)
+        if not self._idle:
+            self._before = self._score(opening.model, opening.buffers)
+
+    def see(self, client: int, model: Tensor, buffers: Tensor) -> None:
+        """Evaluate a client's model on all tasks."""
+        if not self._idle:
+            self._models.append(client)
+            self._after.append(self._score(model, buffers))
+
+    def records(self) -> Iterator[Record]:
+        """Accuracies before and after, and the means of what was lost."""
+        if not self._models:
+            return
+        number, flow = self._opening.round, self._opening.flow
+        known = np.isfinite(self._before)  # tasks without a sample aren't
+        tasks, before, after = self._tasks[known], self._before[known], np.stack(self._after)[:, known]
+        for task, value in zip(tasks.tolist(), before.tolist(), strict=True):
+            yield Record(number, "before_accuracy", value, task=task)
+        for model, row in zip(self._models, after.tolist(), strict=True):
+            for task, value in zip(tasks.tolist(), row, strict=True):
+                yield Record(number, "after_accuracy", value, model=model, task=task)
+        at = [flow.task(model, number) for model in self._models]
+        others = np.not_equal.outer(np.array(at), tasks)
+        lost = np.ma.array(before - after, mask=~others)
+        for model, task, row in zip(self._models, at, lost, strict=True):
+            if row.count():
+                yield Record(number, "task_forgetting_caused", float(row.mean()), model=model, task=task)
+        of_tasks = lost.mean(axis=0)
+        for task, value in zip(tasks.tolist(), of_tasks, strict=True):
+            if value is not np.ma.masked:
+                yield Record(number, "task_forgetting", float(value), task=task)
+        if of_tasks.count():
+            yield Record(number, "task_forgetting", float(of_tasks.mean()))
+
+    def _score(self, model: Tensor, buffers: Tensor) -> Floats:
+        """Accuracy on each discovered task; not a number where there is no sample."""
+        opening = self._opening
+        scores: Scores = (
+            opening.test(model, buffers)
+            if self._on == "test"
+            else opening.evaluate(model, buffers, self._held_out)
+        )
+        answers = Answers(scores, opening.flow.tasks)
+        right, sizes = answers.among(self._tasks)[self._tasks], answers.sizes[self._tasks]
+        return np.where(sizes > 0, right / np.maximum(sizes, 1), np.nan)

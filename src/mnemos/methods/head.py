@@ -1,0 +1,102 @@
+"""What is asked of a model's outputs."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from mnemos.errors import ConfigError
+from mnemos.methods.exchange import Batch
+from mnemos.registry import Options
+from mnemos.vector import Kind, Layout, Slot
+
+_TURNS = 4
+
+
+def classifier(layout: Layout) -> tuple[Slot, ...]:
+    """The last linear layer's weight, and its bias if it has one; nothing if there is no such layer."""
+    weights = [slot for slot in layout.parameters if slot.kind is Kind.LINEAR][-1:]
+    biases = {f"{slot.name.removesuffix('weight')}bias" for slot in weights}
+    return *weights, *(slot for slot in layout.parameters if slot.name in biases)
+
+
+def check_classifier(layout: Layout, outputs: int, field: str) -> None:
+    """Refuse a model whose last linear layer isn't its classifier."""
+    found = classifier(layout)
+    if not found:
+        raise ConfigError("the model has no linear layer to be its classifier", field)
+    weight = found[0]
+    if weight.shape[0] != outputs:
+        raise ConfigError(
+            f"the last linear layer, '{weight.name}', has {weight.shape[0]} outputs; the classifier must be "
+            f"last, with {outputs}",
+            field,
+        )
+
+
+class Head(Options):
+    """How a class is asked for: by one output or by four, and how sharply.
+
+    With `rotations` a model has an output for each class and each quarter turn of the image (Lee et al.,
+    2020, arXiv 1910.05872; as in PASS and FedSpace): a training sample of class y becomes four, with the
+    labels 4y, 4y + 1, 4y + 2 and 4y + 3. Only the outputs of images as they are, 4y, are used to classify.
+    """
+
+    rotations: bool = Field(False, description="train on all quarter turns, each with a label of its own")
+    temperature: float = Field(1.0, gt=0, description="divides logits before the loss, as they are read too")
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs a class has."""
+        return _TURNS if self.rotations else 1
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Only square images can be turned."""
+        if self.rotations and (len(shape) != 3 or shape[1] != shape[2]):
+            raise ConfigError(
+                f"the data's samples have shape {shape}; rotations need square images",
+                "method.head.rotations",
+            )
+
+    def turned(self, batch: Batch, dim: int = 0) -> Batch:
+        """A batch for training: its samples as they are, then by one, two and three quarter turns.
+
+        The samples lie along `dim`, 1 if there are clients before them.
+        """
+        if not self.rotations:
+            return batch
+        turns = range(_TURNS)
+        x = torch.cat([torch.rot90(batch.x, turn, (-2, -1)) for turn in turns], dim)
+        if batch.x.ndim == 4 and batch.x.is_contiguous(memory_format=torch.channels_last):
+            x = x.contiguous(memory_format=torch.channels_last)
+        labels = torch.cat([_TURNS * batch.labels + turn for turn in turns], dim)
+        mask = None if batch.mask is None else torch.cat([batch.mask] * _TURNS, dim)
+        return batch._replace(x=x, labels=labels, mask=mask)
+
+    def upright(self, batch: Batch) -> Batch:
+        """A batch for a pass over the samples as they are."""
+        return batch._replace(labels=self.outputs * batch.labels) if self.rotations else batch
+
+    def per_output(self, counts: Tensor) -> Tensor:
+        """Numbers of samples of each output [outputs] from those of each class [C]."""
+        return counts.repeat_interleave(self.outputs) if self.rotations else counts
+
+    def read(self, logits: Tensor) -> Tensor:
+        """Logits of the classes [B, C] from those of all outputs."""
+        if self.rotations:
+            logits = logits[:, :: self.outputs]
+        return logits if self.temperature == 1 else logits / self.temperature
+
+    def reader(self, module: nn.Module) -> nn.Module:
+        """A module whose outputs are the classes' logits."""
+        return module if self == Head() else _Reader(module, self)
+
+
+class _Reader(nn.Module):
+    def __init__(self, module: nn.Module, head: Head) -> None:
+        super().__init__()
+        self.module, self._head = module, head
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._head.read(self.module(x))

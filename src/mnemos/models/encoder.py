@@ -1,0 +1,132 @@
+"""A trained body without its head: kept in a file, and put in the place of a model's random weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from mnemos.errors import ConfigError, DataError
+from mnemos.files import write_atomically
+from mnemos.vector import Layout
+
+_ABOUT = "mnemos.encoder"
+"""The entry of a file's header that says what it is."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Tensors by their names in a model, and what is known of them."""
+
+    tensors: dict[str, Tensor]
+    about: dict[str, Any]
+    """The model, what it has learned from, and how well; nothing, if the file is someone else's."""
+    source: str = "the encoder"
+    """What errors call it."""
+
+    @cached_property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that stay the same as long as the tensors do."""
+        return digest(self.tensors)
+
+    @property
+    def accuracy(self) -> float | None:
+        """What it has reached on images that it hadn't seen, if that is known."""
+        return self.about.get("accuracy")
+
+
+def digest(tensors: dict[str, Tensor]) -> str:
+    """Sixteen hexadecimal digits for names, types, shapes and values."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def head_of(module: nn.Module, shape: tuple[int, ...]) -> str:
+    """The name of a model's head: `head`, or else the last linear layer that a forward pass goes through."""
+    if isinstance(getattr(module, "head", None), nn.Module):
+        return "head"
+    seen: list[str] = []
+    handles = [
+        layer.register_forward_pre_hook(lambda _layer, _inputs, name=name: seen.append(name))
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.Linear)
+    ]
+    training = module.training
+    try:
+        with torch.no_grad():
+            module.eval()(torch.zeros(2, *shape))
+    finally:
+        module.train(training)
+        for handle in handles:
+            handle.remove()
+    if not seen:
+        raise ConfigError("the model has neither a head nor a linear layer that could be one")
+    return seen[-1]
+
+
+def body_of(tensors: dict[str, Tensor], head: str) -> dict[str, Tensor]:
+    """All tensors but a head's."""
+    body = {name: tensor for name, tensor in tensors.items() if not name.startswith(f"{head}.")}
+    if not body:
+        raise ConfigError("the model is nothing but a head, so there is no encoder that it could start from")
+    return body
+
+
+def place(encoder: Encoder, module: nn.Module, shape: tuple[int, ...]) -> None:
+    """Give a model the encoder's tensors, batch-norm's statistics included; its head stays as it is."""
+    head, source = head_of(module, shape), encoder.source
+    own, given = body_of(module.state_dict(), head), body_of(encoder.tensors, head)
+    was = f" (it is of {_short(encoder.about['model'])})" if "model" in encoder.about else ""
+    for name, tensor in own.items():
+        if name not in given:
+            raise ConfigError(f"{source} has no tensor '{name}', and the model has{was}")
+        if given[name].shape != tensor.shape:
+            found, wanted = tuple(given[name].shape), tuple(tensor.shape)
+            raise ConfigError(f"{source}: tensor '{name}' is {found}, and the model's is {wanted}{was}")
+        if not bool(torch.isfinite(given[name]).all()):
+            raise ConfigError(f"{source}: tensor '{name}' has values that are not finite")
+    if other := sorted(set(given) - set(own)):
+        raise ConfigError(f"{source} has a tensor '{other[0]}', and the model has none of that name{was}")
+    layout = Layout.of(module)
+    learned = {slot.name for slot in (*layout.parameters, *layout.buffers)}
+    for name in sorted(set(own) - learned):
+        if not torch.equal(given[name].to(own[name].dtype), own[name]):
+            raise ConfigError(f"{source}: '{name}' differs from the model's, and training never changes it")
+    module.load_state_dict(given, strict=False)
+
+
+def save_encoder(path: Path, encoder: Encoder) -> None:
+    """Write it as safetensors; the header says what it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().contiguous() for name, tensor in encoder.tensors.items()}
+    write_atomically(path, save(tensors, {_ABOUT: json.dumps(encoder.about)}))
+
+
+def load_encoder(path: Path) -> Encoder:
+    """Read a file of `save_encoder`, or any safetensors file, such as a run's model."""
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            about = json.loads((file.metadata() or {}).get(_ABOUT, "{}"))
+    except FileNotFoundError:
+        raise DataError(f"{path} doesn't exist, and a safetensors file with an encoder is expected") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataError(f"{path} can't be read as safetensors ({error})") from None
+    return Encoder(tensors, about if isinstance(about, dict) else {}, str(path))
+
+
+def _short(model: dict[str, Any]) -> str:
+    """`resnet10 with width 0.25, norm batch`."""
+    options = ", ".join(f"{name} {value}" for name, value in model.items() if name != "name")
+    return f"{model.get('name')}" + (f" with {options}" if options else "")

@@ -1,0 +1,1 @@
+"""Training an encoder on fractals, before any federation."""

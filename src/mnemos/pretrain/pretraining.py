@@ -1,0 +1,107 @@
+"""What an encoder is trained on, and how."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, field_validator
+from torch import nn
+
+from mnemos import rng
+from mnemos.client import has_batch_norm
+from mnemos.data.fractals import Fractals, Ground
+from mnemos.data.fractals.systems import check_transforms
+from mnemos.errors import ConfigError
+from mnemos.models.encoder import body_of, digest, head_of
+from mnemos.models.model import Model, build_model
+from mnemos.optim.adam import Adam
+from mnemos.optim.optimizer import Optimizer, optimizers
+from mnemos.optim.schedule import Cosine, Schedule, schedules
+from mnemos.registry import Options
+from mnemos.vector import Layout
+from mnemos.version import __version__
+
+_FORMAT = 1
+"""Goes up when the same options begin to give another encoder."""
+
+
+class Pretraining(Options):
+    """Fractals made just in time, and one pass or several over them."""
+
+    classes: int = Field(100, ge=2, description="fractals, each with a system of its own")
+    images: int = Field(500, ge=1, description="images a class")
+    labels: Literal["single", "multi"] = Field(
+        "single", description="one fractal an image, or one to five smaller ones"
+    )
+    transforms: tuple[int, int] = Field((2, 4), description="the fewest and the most maps of a system")
+    background: Ground = Field("clouds", description="what is behind the fractals")
+    epochs: int = Field(1, ge=1, description="passes over the images")
+    steps: int | None = Field(None, ge=1, description="instead of epochs: this many batches")
+    batch: int = Field(64, ge=1)
+    optimizer: Annotated[Optimizer, optimizers] = Adam()
+    lr: float = Field(1e-3, gt=0)
+    schedule: Annotated[Schedule, schedules] = Field(Cosine(), description="its time is counted in steps")
+    weight_decay: float = Field(0.0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63, description="of fractals, weights and order")
+
+    @field_validator("transforms")
+    @classmethod
+    def _in_order(cls, value: tuple[int, int]) -> tuple[int, int]:
+        return check_transforms(value)
+
+    @property
+    def epoch(self) -> int:
+        """Batches of one pass; what is left after whole ones waits for another order."""
+        return max(1, self.classes * self.images // self.batch)
+
+    @property
+    def total(self) -> int:
+        """All batches."""
+        return self.steps or self.epochs * self.epoch
+
+    def fractals(self, shape: tuple[int, ...]) -> Fractals:
+        """The images of a shape."""
+        if len(shape) != 3 or shape[1] != shape[2] or shape[0] not in (1, 3) or not 8 <= shape[1] <= 1024:
+            raise ConfigError(
+                f"the data's samples have the shape {shape}; fractals are square images of 1 or 3 channels "
+                "and 8 to 1024 pixels a side"
+            )
+        channels: Literal[1, 3] = 1 if shape[0] == 1 else 3
+        return Fractals(self.classes, shape[1], self.seed, self.transforms, channels, self.background)
+
+    def build(self, model: Model, shape: tuple[int, ...]) -> nn.Module:
+        """The model before its first step, with one output a fractal."""
+        return build_model(model, shape, self.classes, rng.generator(self.seed, "model"))
+
+    def verify(self, model: Model, shape: tuple[int, ...]) -> None:
+        """Refuse, with a `ConfigError`, what can't be trained."""
+        self.fractals(shape)
+        module = self.build(model, shape)
+        body_of(module.state_dict(), head_of(module, shape))
+        if has_batch_norm(module) and min(self.batch, self.classes * self.images) == 1:
+            raise ConfigError("found 1, but batch-norm needs at least 2 samples a batch", "batch")
+        try:
+            self.optimizer.check(Layout.of(module), kept=False, decay=self.weight_decay)
+        except ConfigError as error:
+            raise error.under("optimizer") from None
+
+    def key(self, model: Model, shape: tuple[int, ...]) -> str:
+        """Sixteen hexadecimal digits for everything that determines the encoder."""
+        module = self.build(model, shape)
+        # The layers and first weights, too: a user's own module may have changed under the same name.
+        parts = [self.facts(model, shape), repr(module), digest(module.state_dict()), torch.__version__]
+        return hashlib.sha256(json.dumps([_FORMAT, *parts], sort_keys=True).encode()).hexdigest()[:16]
+
+    def facts(self, model: Model, shape: tuple[int, ...]) -> dict[str, Any]:
+        """What was asked for, as plain data."""
+        options = {name: self.model_dump(mode="json")[name] for name in Pretraining.model_fields}
+        return {
+            "data": "fractals",
+            "model": model.dump(),
+            "shape": list(shape),
+            "options": options,
+            "mnemos": __version__,
+        }
