@@ -521,6 +521,14 @@ def test_parts_as_objects_among_the_changes():
         ({"local": {"lr": float("nan")}}, "local.lr: found nan; expected a finite number > 0"),
         ({"local": 3}, "local: found 3; expected a mapping of fields; allowed: augment, batch, epochs"),
         ({"local": {"lrr": 1}}, "local.lrr: unknown field; did you mean 'lr'? allowed: augment, batch"),
+        (
+            {"method": {"name": "fedavg", "meta": {"samples": 1, "stepz": 3}}},
+            "method.meta.stepz: unknown field; did you mean 'steps'? allowed: lr, samples, steps",
+        ),
+        (
+            {"method": {"weighting": {"name": "blend", "of": [{"weighting": "samples", "shar": 1}]}}},
+            "method.weighting.of.0.shar: unknown field; did you mean 'share'?",
+        ),
         ({"round": 1}, "round: unknown field; did you mean 'rounds'? allowed: clock, data, engine"),
         ({"stream": {"name": "static", "x": 1}}, "stream.x: unknown field; it has no options"),
         ({"partition": {"alpha": 0}}, "partition.alpha: found 0; allowed: ≥ 1e-09 and ≤ 1e+09"),

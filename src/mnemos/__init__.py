@@ -3,7 +3,7 @@
 import mnemos
 
 run = mnemos.run("recipe.yaml", {"local.lr": 0.05})
-run.metrics          # a data frame: round, client, model, task, class, name, value
+run.metrics          # a data frame: round, client, model, task, class, layer, name, value
 run.forgetting(100)  # the client × client matrix of that round, if it was measured
 run.model()          # an ordinary nn.Module with the trained weights
 """

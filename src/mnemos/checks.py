@@ -99,7 +99,7 @@ def check(
             )
 
 
-def check_measures(experiment: Experiment, dataset: Dataset, flow: Flow) -> None:
+def check_measures(experiment: Experiment, dataset: Dataset, flow: Flow, layout: Layout) -> None:
     """Refuse measures that would have nothing to measure."""
     when, rounds = experiment.evaluate, range(1, experiment.rounds + 1)
     held_out = len(flow.assignment.union_held_out())
@@ -107,9 +107,19 @@ def check_measures(experiment: Experiment, dataset: Dataset, flow: Flow) -> None
     tests = sum(when.tests(number, experiment.rounds) for number in rounds) if len(dataset.test) else 0
     for measure in experiment.measures:
         try:
-            measure.check(Occasions(flow, validations, tests, len(dataset.test)))
+            measure.check(Occasions(flow, validations, tests, len(dataset.test), layout))
         except ConfigError as error:
             raise error.under(f"measures.{type(measure).name}") from None
+
+
+def screening(experiment: Experiment, cohort: int) -> Iterator[str]:
+    """Screens that have too few updates to compare."""
+    for screen in experiment.screens:
+        if cohort < screen.fewest:
+            yield (
+                f"screens: {type(screen).name} compares {screen.fewest} updates at least, and a round has "
+                f"{cohort}: nobody will be put aside"
+            )
 
 
 def _check_optimizer(rounds: int, local: Local, layout: Layout) -> None:

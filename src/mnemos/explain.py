@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -71,11 +71,17 @@ def _locate(loc: tuple[int | str, ...], model: type[BaseModel]) -> tuple[type[Ba
     """The innermost model along a location, and the field the location ends in."""
     owner, field = model, None
     for step in loc:
+        # A place in a list is no field; what the list holds was found with the list.
         field = owner.model_fields.get(str(step))
-        inner: Any = field.annotation if field else None
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            owner = inner
+        owner = _model_in(field.annotation if field else None) or owner
     return owner, field
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a field holds: itself, one or none of it, or a list of it."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 def _bounds(constraints: list[Any]) -> str:

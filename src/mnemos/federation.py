@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mnemos import rng
 from mnemos.arrivals import Check
-from mnemos.checks import check, check_measures, check_model, warnings
+from mnemos.checks import check, check_measures, check_model, screening, warnings
 from mnemos.client import fresh_model
 from mnemos.clocks.clock import Timed
 from mnemos.data.dataset import Dataset, Split
@@ -77,14 +77,14 @@ class Federation:
         self.assignment = self.flow.assignment
         self._pace = pace_of(experiment, self.flow)
         self.traffic = traffic_of(experiment, self.flow, self.cohort_size)
-        check_measures(experiment, self.dataset, self.flow)
         check_mixed(experiment)
         self._cast = cast(experiment, self.assignment.clients)
         self.plan = experiment.plan.model_copy(update={"local": local, "model": self._cast.model})
         module = _model(self.plan, self.dataset)
         self.layout = Layout.of(module)
+        check_measures(experiment, self.dataset, self.flow, self.layout)
         self.method = experiment.method
-        sentences: list[str] = []
+        sentences = list(screening(experiment, self.cohort_size))
         self.groups = [self._group(which, module, sentences) for which in range(len(self._cast.models))]
         self.warnings = tuple(dict.fromkeys(sentences))
         first = [group.first() for group in self.groups]

@@ -114,5 +114,7 @@ def test_in_python_with_real_runs(tiny: dict[str, object]) -> None:
     begin = html.index('<script id="data" type="application/json">') + 42
     data = json.loads(html[begin : html.index("</script>", begin)])
     missing = set(panels.names()) - {panel["id"] for panel in data["panels"]}
-    assert missing == {"clock", "ranks", "robustness", "significance", "weights"}
+    assert missing == {
+        "clock", "continual", "ranks", "robustness", "significance", "task-forgetting", "timeline", "weights",
+    }  # fmt: skip
     assert (written.runs, written.notes) == (1, [])

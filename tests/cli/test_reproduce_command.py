@@ -75,7 +75,7 @@ def test_a_recipe_from_the_first_call_to_the_last(command, own: Path, tmp_path: 
 def test_the_list_names_all_and_times_nothing_without_data(command, tmp_path: Path) -> None:
     listed = command(f"reproduce --list --scale 0.1 --json --quiet --out {tmp_path}").json
     rows = {row["recipe"]: row for row in listed["recipes"]}
-    assert len(rows) == 51
+    assert len(rows) == 57
     assert rows["wsm/table-5"]["runs"] == rows["wsm/table-5"]["left"] == 96
     assert rows["wsm/table-5"]["seconds"] is None
     assert rows["wsm/figure-2"]["seconds"] == rows["wsm/figure-2"]["runs"] == 0

@@ -8,6 +8,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import mnemos
 from mnemos.data.partition import Assignment
@@ -380,8 +381,8 @@ def test_what_it_refuses(streamed, changes, sentence):
 def test_it_needs_a_test_set():
     """Which data sets may lack."""
     with pytest.raises(ConfigError, match=r"^there is no test set; on=validation takes clients' validation"):
-        TaskForgetting().check(Occasions(flow(), 3, 0, 0))
-    TaskForgetting(on="validation").check(Occasions(flow(), 3, 0, 0))
+        TaskForgetting().check(Occasions(flow(), 3, 0, 0, Layout.of(nn.Linear(1, 1))))
+    TaskForgetting(on="validation").check(Occasions(flow(), 3, 0, 0, Layout.of(nn.Linear(1, 1))))
 
 
 def test_testing_every_few_rounds(tiny, tmp_path):

@@ -83,9 +83,12 @@ def test_linear_layers_only_if_asked_for():
     assert {kinds[name] for name in more - less} == {"linear"}
 
 
-def test_a_model_without_convolutions_has_nothing_to_record():
-    _, rounds = play(["effective-rank"], rounds=1, model={"name": "mlp", "hidden": [4]})
-    assert not [record for record in rounds[0] if record.name.startswith("effective_rank")]
+def test_a_model_without_convolutions_has_nothing_to_measure():
+    model = {"name": "mlp", "hidden": [4]}
+    with pytest.raises(ConfigError, match=r"measures.effective-rank: the model has no layer .* linear=true"):
+        play(["effective-rank"], rounds=1, model=model)
+    _, rounds = play([{"name": "effective-rank", "linear": True}], rounds=1, model=model)
+    assert len(named(rounds[0], "effective_rank")) == 2
 
 
 def test_clients_models_need_rounds():

@@ -388,6 +388,14 @@ def test_weights_by_hand(tmp_path: Path) -> None:
     assert list(curves(clients)["fedavg + ce"]) == ["client 3", "client 7"]
 
 
+def test_weights_of_mixed_models_are_beside_their_own_group(tmp_path: Path) -> None:
+    """Layer a belongs to clients 0 and 1, layer b to 2, 3 and 4: a plain mean of each, and nothing is off."""
+    rows = [weight(1, client, 1 / 2, "a") for client in (0, 1)]
+    rows += [weight(1, client, 1 / 3, "b") for client in (2, 3, 4)]
+    table, *_ = blocks("weights", write_run(tmp_path / "a", rows=rows))
+    assert texts(table) == [["fedavg + ce", "5", "2", "0", "0", "a, round 1"]]
+
+
 def test_weights_of_many_clients_are_the_ends_and_the_middle(tmp_path: Path) -> None:
     """Three of twelve clients a round."""
     shares = (0.1, 0.3, 0.6)

@@ -14,6 +14,7 @@ from mnemos.reproduce.cell import Cell, Reported
 from mnemos.reproduce.recipe import Recipe
 
 NAMES = [
+    *(f"afcl/{item}" for item in ("table-1", "table-2", "figure-a", "figure-b")),
     "feder/table-4.2",
     *(f"feder/figure-{n}" for n in (*(f"4.{n}" for n in range(1, 16)), "a.1")),
     *(f"tce/{item}" for item in ("table-1", "table-2", *(f"figure-{n}" for n in range(2, 8)))),
@@ -23,6 +24,8 @@ NAMES = [
     *(f"wsm/figure-{n}" for n in range(2, 11)),
     "wsm/a.4",
 ]
+SMALL = ["afcl/small", "feder/small"]
+"""What is run here in full, of tables that take days."""
 
 
 def cells(name: str) -> dict[str, Cell]:
@@ -34,7 +37,7 @@ def reported(name: str) -> dict[str, tuple[float | None, float | None]]:
 
 
 def test_every_table_and_figure_has_a_recipe() -> None:
-    assert sorted(recipe_names()) == sorted(NAMES)
+    assert sorted(recipe_names()) == sorted([*NAMES, *SMALL])
     assert recipe_names().index("wsm/figure-9") < recipe_names().index("wsm/figure-10")
 
 
@@ -50,7 +53,7 @@ def test_each_is_valid_and_complete(name: str) -> None:
     assert {type(cell.experiment.engine).name for cell in found} == {"threads"}
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("feder/")])
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("feder/", "afcl/"))])
 def test_what_the_papers_on_forgetting_have_in_common(name: str) -> None:
     for cell in find_recipe(name)[1].of(1.0):
         experiment = cell.experiment
@@ -316,3 +319,34 @@ def test_mistakes_are_answered_with_file_and_field(tmp_path: Path, fields: dict,
 def test_an_unknown_recipe_gets_a_hint() -> None:
     with pytest.raises(ConfigError, match="there is no recipe 'wsm/tabel-3'; did you mean 'wsm/table-3'"):
         find_recipe("wsm/tabel-3")
+
+
+def test_the_numbers_of_the_slides_on_fedspace() -> None:
+    """In percent, with 50, 100 and 500 clients."""
+    by_hand = {
+        "afcl/table-1": {
+            "FedAvg": (2.86, 2.01, 2.63),
+            "PASS + FedAvg": (29.08, 22.97, 13.39),
+            "FedSpace": (37.18, 29.99, 28.42),
+        },
+        "afcl/table-2": {
+            "prototypes only": (28.76, 29.58, 23.45),
+            "without prototype aggregation": (30.82, 25.89, 23.45),
+            "without pre-training": (35.72, 25.89, 19.01),
+            "without representation loss": (35.96, 26.84, 27.05),
+            "without server aggregation": (35.60, 31.90, 17.46),
+            "FedSpace": (37.18, 29.99, 28.42),
+        },
+    }
+    for name, rows in by_hand.items():
+        found = reported(name)
+        expected = {
+            f"{row}/{clients} clients": pytest.approx(value / 100)
+            for row, values in rows.items()
+            for clients, value in zip((50, 100, 500), values, strict=True)
+        }
+        assert {cell: mean for cell, (mean, _) in found.items()} == expected
+        assert all(
+            round(cell.experiment.participation * int(cell.column.split()[0])) == 5
+            for cell in cells(name).values()
+        )

@@ -1,5 +1,7 @@
 """Free riders are found by their updates, and honest clients are left alone."""
 
+from contextlib import closing
+
 import pytest
 import torch
 from torch import nn
@@ -83,6 +85,12 @@ def test_a_model_without_layers_of_rank_is_judged_by_length():
 def test_two_clients_have_nobody_to_compare_with(cohort):
     honest, last, _ = cohort
     assert judge([honest[0], torch.zeros(LAYOUT.size)], last) == {}
+
+
+def test_too_few_to_compare_are_warned_about():
+    few = {"partition": {"clients": 2}, "participation": 1.0, "screens": ["free-riders"]}
+    with closing(Federation(Experiment.parse(few))) as federation:
+        assert "free-riders compares 3 updates at least, and a round has 2" in federation.warnings[0]
 
 
 @pytest.mark.parametrize("kind", ["unchanged", "noise", "replay"])

@@ -153,6 +153,7 @@ class Occasions:
     tests: int
     """In how many on the test set."""
     test_samples: int
+    layout: Layout
 
 
 class Measure(Part):

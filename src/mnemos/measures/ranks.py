@@ -9,9 +9,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from mnemos.measures.measure import Measure, Moment, Opening, Record, Watch, measures
+from mnemos.errors import ConfigError
+from mnemos.measures.measure import Measure, Moment, Occasions, Opening, Record, Watch, measures
 from mnemos.ranks.layers import QUANTITIES, Aggregation, Name, network_value
-from mnemos.ranks.spectra import Spectra
+from mnemos.ranks.spectra import Spectra, ranked
 from mnemos.vector import Layout
 
 
@@ -35,6 +36,12 @@ class Ranks(Measure):
         if self.clients and not self.every:
             raise ValueError("clients: true measures in the rounds of 'every', which is 0")
         return self
+
+    def check(self, occasions: Occasions) -> None:
+        """There must be a layer with a rank."""
+        if not ranked(occasions.layout, self.linear):
+            more = "" if self.linear else "; linear=true takes linear layers too"
+            raise ConfigError(f"the model has no layer to measure{more}")
 
     @property
     def quantity(self) -> Name:
@@ -93,6 +100,12 @@ class EffectiveRank(Ranks):
     metric: ClassVar[Name] = "effective-rank"
 
     exponential: bool = Field(False, description="Roy and Vetterli's e^H instead of FedER's H")
+
+    def check(self, occasions: Occasions) -> None:
+        """There must be a layer with a rank."""
+        if not ranked(occasions.layout, self.linear):
+            more = "" if self.linear else "; linear=true takes linear layers too"
+            raise ConfigError(f"the model has no layer to measure{more}")
 
     @property
     def quantity(self) -> Name:

@@ -7,6 +7,7 @@ or disguised by noise, or by what it knows of the model's last change.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -16,9 +17,6 @@ from mnemos.methods.exchange import Cohort
 from mnemos.ranks.layers import QUANTITIES
 from mnemos.ranks.spectra import Spectra
 from mnemos.screens.screen import Screen, screens
-
-_FEWEST = 3
-"""Clients from which on there is a cohort to compare with."""
 
 
 @screens.register("free-riders")
@@ -36,13 +34,15 @@ class FreeRiders(Screen):
     finite are no company. Where the model has no layer with a rank, only lengths are compared.
     """
 
+    fewest: ClassVar[int] = 3
+
     short: float = Field(0.01, gt=0, lt=1, description="length below which nothing was learnt")
     poor: float = Field(0.1, gt=0, lt=1, description="rank below which there is no structure")
 
     def judge(self, cohort: Cohort, last: Tensor) -> dict[int, str]:
         """Who rides free, and how it shows."""
         updates = [update for update in cohort.updates if bool(update.delta.isfinite().all())]
-        if len(updates) < _FEWEST:
+        if len(updates) < self.fewest:
             return {}
         own = torch.stack([update.delta for update in updates])
         along = last / last.norm().clamp_min(torch.finfo(last.dtype).tiny)

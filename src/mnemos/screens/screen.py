@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -12,6 +13,9 @@ from mnemos.registry import Part, Registry
 
 class Screen(Part):
     """Looks at a round's updates together, before any of them touches the aggregate."""
+
+    fewest: ClassVar[int] = 1
+    """Updates that it takes to compare them."""
 
     @abstractmethod
     def judge(self, cohort: Cohort, last: Tensor) -> dict[int, str]:

@@ -84,7 +84,8 @@ def _weights(one: Reading) -> pd.DataFrame:
     nothing = np.zeros(len(rows), int)
     layers = [names[place] for place in rows.by.get("layer", nothing)]
     frame = pd.DataFrame({"round": rows.round, "client": rows.by.get("client", nothing), "layer": layers})
-    frame["off"] = rows.value * frame.groupby("round")["client"].transform("nunique") - 1
+    # By layer: of mixed models, a layer belongs to the clients of one group.
+    frame["off"] = rows.value * frame.groupby(["round", "layer"])["client"].transform("nunique") - 1
     return frame
 
 
