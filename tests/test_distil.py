@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import mnemos.distil
+import mnemos.data.batches
 from mnemos.client import fresh_model
 from mnemos.data.augment import normalise
 from mnemos.data.load import load
@@ -25,7 +25,7 @@ MODELS = (
 @pytest.mark.parametrize("buffers", ["average", "leave-out"])
 def test_an_exchange_is_that_of_plain_modules(buffers, monkeypatch):
     """Three models, two of them with dropout or batch-norm, three steps at a temperature of 2.5."""
-    monkeypatch.setattr(mnemos.distil, "_CHUNK", 40)  # chunks of 40 and 20
+    monkeypatch.setattr(mnemos.data.batches, "_CHUNK", 40)  # two chunks of 30
     plans = [
         Experiment.parse({"model": model, "method": {"name": "fedavg", "buffers": buffers}}).plan
         for model in MODELS
@@ -51,7 +51,7 @@ def test_an_exchange_is_that_of_plain_modules(buffers, monkeypatch):
         modules.append(module)
     raw = dataset.train.samples[torch.from_numpy(samples)]
     x = normalise(raw, torch.tensor(dataset.mean), torch.tensor(dataset.std)).double()
-    chunks = torch.split(x, 40)
+    chunks = torch.split(x, 30)
 
     def logits(module):
         return torch.cat([module(chunk) for chunk in chunks]) / 2.5

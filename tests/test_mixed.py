@@ -18,7 +18,7 @@ from mnemos.data.load import load
 from mnemos.data.partition import Partition
 from mnemos.data.partitions.iid import Iid
 from mnemos.distil import Exchange, Voice, divergence, shared
-from mnemos.errors import ConfigError
+from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation, deal
 from mnemos.mixed import cast, held_by
@@ -32,6 +32,8 @@ WIDE = {"name": "mlp", "hidden": [9], "norm": "batch"}
 TWO = {"name": "mixed", "of": [{"model": NARROW, "share": 2}, {"model": WIDE}]}
 PEERS = {"name": "mixed", "of": [{"model": NARROW}, {"model": WIDE}], "peers": True}
 EXCHANGE = {"samples": 60, "lr": 0.3, "steps": 2}
+HALF = {"name": "test_mixed:Some", "clients": 6, "members": [0, 1, 2]}
+LEFT_OUT = "leave-out"
 BASE = {
     "partition": {"name": "iid", "clients": 6},
     "model": TWO,
@@ -138,6 +140,17 @@ def test_a_group_without_a_client_in_a_round_stays_as_it_is():
         federation.advance(runner)
     same = [torch.equal(federation._part(which).model, before[which]) for which in (0, 1)]
     assert same == [trained != 0, trained != 1]
+
+
+def test_a_group_without_a_client_in_a_round_still_learns_from_an_exchange():
+    model = {**TWO, "exchange": EXCHANGE}
+    federation = Federation(Experiment.parse({**BASE, "model": model, "participation": 0.34}))
+    number = next(n for n in range(1, 99) if len(set(federation._cast.which[federation.cohort(n)])) == 1)
+    federation.round = number - 1
+    before = [federation._part(which).model.clone() for which in (0, 1)]
+    with closing(federation), federation.open() as runner:
+        federation.advance(runner)
+    assert not any(torch.equal(federation._part(which).model, before[which]) for which in (0, 1))
 
 
 @pytest.mark.parametrize("model", [{**TWO, "exchange": EXCHANGE}, {**PEERS, "exchange": EXCHANGE}])
@@ -364,6 +377,33 @@ def test_one_who_vanishes_takes_no_part_in_the_exchange():
             assert torch.equal(rows[place], before[which][place]) == (client in gone)
 
 
+def test_layers_of_a_peers_model_have_one_name():
+    """The one they have in the ensemble: peers are its branches, by model and then by number."""
+    watching = {"name": "condition-number", "clients": True, "every": 1, "linear": True}
+    federation, (outcome,) = play(1, model=PEERS, measures=[watching])
+    seen = {(r.model, r.layer) for r in outcome.records if r.model is not None and r.layer}
+    order = [k for which in (0, 1) for k in federation._cast.members(which).tolist()]
+    assert {client for client, _ in seen} == set(order)
+    assert {layer.split(".")[1] for _, layer in seen} == {str(place) for place in range(6)}
+    assert all(layer.startswith(f"branches.{order.index(client)}.") for client, layer in seen)
+    assert {layer for _, layer in seen} <= {slot.name for slot in federation.layout.parameters}
+
+
+def test_an_exchange_that_explodes_is_not_blamed_on_local_training():
+    model = {**TWO, "exchange": {"samples": 60, "lr": 1e38, "steps": 3}}
+    with pytest.raises(DivergedError, match=r"after the exchange; a smaller model\.exchange\.lr may help"):
+        play(1, model=model)
+
+
+def test_peers_without_data_are_told_of():
+    model = {"name": "mixed", "of": [{"model": NARROW}], "peers": True}
+    federation = Federation(Experiment.parse({**BASE, "model": model, "partition": HALF}))
+    assert federation.warnings == (
+        "model.of.0.model: 3 of the 6 peers that have it hold no training sample; their untrained models "
+        "have a say in the ensemble",
+    )
+
+
 # what is refused
 
 
@@ -393,6 +433,26 @@ def test_one_who_vanishes_takes_no_part_in_the_exchange():
         ({"model": PEERS, "method": {"name": "fedavg", "meta": {"samples": 9}}}, "method.meta: found"),
         ({"model": PEERS, "method": {"name": "fedavg", "buffers": "server"}}, "method.buffers: found server"),
         ({"model": PEERS, "screens": ["free-riders"]}, "screens: found"),
+        (
+            {"model": {**TWO, "of": [{"model": NARROW}, {"model": "test_mixed:Mute"}]}},
+            r"model\.of\.1\.model: it has no parameters to train",
+        ),
+        (
+            {"model": {**TWO, "of": [{"model": NARROW}, {"model": "test_mixed:Terse"}]}},
+            r"model\.of\.1\.model: for 2 samples and 10 classes it gives \(2, 1\)",
+        ),
+        (
+            {"model": {**TWO, "of": [{"model": NARROW}, {"model": WIDE, "share": 1e-3}]}, "partition": HALF},
+            r"model\.of\.1\.model: none of the 1 client\(s\) that have it holds a training sample",
+        ),
+        (
+            {"model": {**TWO, "exchange": {"samples": 1}}, "method": {"name": "fedavg", "buffers": LEFT_OUT}},
+            r"model\.exchange\.samples: found 1, but batch-norm needs at least 2",
+        ),
+        (
+            {"method": {"name": "fedavg", "meta": {"samples": 1}}},
+            r"method\.meta\.samples: found 1, but batch-norm needs at least 2",
+        ),
         ({"model": PEERS, "faults": ["free-riders"]}, "faults: found free-riders"),
         (
             {
@@ -407,6 +467,28 @@ def test_what_cannot_work_is_said_before_any_training(changes, words):
     experiment = Experiment.parse({**BASE, **changes})
     with pytest.raises(ConfigError, match=words):
         Federation(experiment).open()
+
+
+class Mute(nn.Module):
+    """A model without parameters."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.classes = classes
+
+    def forward(self, x):
+        return x.flatten(1)[:, : self.classes]
+
+
+class Terse(nn.Module):
+    """A model with one output, which broadcasting would let pass beside others."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(64, 1)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1))
 
 
 class Forgetful(nn.Module):

@@ -18,6 +18,7 @@ from mnemos.faults import Pretence
 from mnemos.local import Local
 from mnemos.measures.measure import Occasions
 from mnemos.methods.buffers import KeepServerBuffers
+from mnemos.mixed import exchange_of
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import draws_globally
 from mnemos.models.features import features_and_logits
@@ -57,8 +58,9 @@ def check(
     assignment: Assignment,
     loads: Ints,
     module: nn.Module,
+    field: str = "model",
 ) -> None:
-    """Contradictions that only show when experiment, data and model come together."""
+    """Contradictions that only show when experiment, data and model (of this field) come together."""
     layout = Layout.of(module)
     experiment.method.head.check(dataset.shape)
     experiment.method.check(layout, local, len(dataset.classes))
@@ -89,12 +91,18 @@ def check(
     if has_batch_norm(module):
         if local.batch == 1:
             raise ConfigError("found 1, but batch-norm needs at least 2 samples a batch", "local.batch")
+        meta, exchange = experiment.method.meta, exchange_of(experiment)
+        if meta is not None and meta.samples == 1:
+            raise ConfigError("found 1, but batch-norm needs at least 2", "method.meta.samples")
+        if exchange is not None and exchange.samples == 1 and experiment.method.buffers.in_batches:
+            raise ConfigError("found 1, but batch-norm needs at least 2", "model.exchange.samples")
         lonely = np.flatnonzero((loads == 1).any(axis=1))
         if len(lonely) and not local.fill:
             task = "" if loads.shape[1] == 1 else " of a task"
             raise ConfigError(
                 f"client {lonely[0]} has one training sample{task} ({len(lonely)} clients have), but "
-                "batch-norm needs at least 2; take fewer clients, local.fill=true or another model.norm",
+                "batch-norm needs at least 2; take fewer clients, local.fill=true or "
+                f"another {field}.norm",
                 "partition",
             )
 
@@ -146,6 +154,7 @@ def warnings(
     assignment: Assignment,
     loads: Ints,
     module: nn.Module,
+    field: str = "model",
 ) -> tuple[str, ...]:
     """Combinations that are known to hurt."""
     found = []
@@ -155,7 +164,8 @@ def warnings(
         if skew > _SKEWED:
             found.append(
                 "batch-norm with plain cross-entropy is known to fail on clients whose labels differ this "
-                f"much (mean distance {skew:.2f} of at most 1); model.norm=group or method.loss=wsm may help"
+                f"much (mean distance {skew:.2f} of at most 1); {field}.norm=group or method.loss=wsm may "
+                "help"
             )
     if has_batch_norm(module) and type(method.buffers) is KeepServerBuffers:
         found.append(

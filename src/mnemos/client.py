@@ -204,15 +204,12 @@ class Trainer:
         ends = frozenset(todo.ends) if optimizer.counts_epochs else frozenset()
         load_batch = self.loader.keep(todo)
         generator = random(task)
-
-        def drawn() -> State:
-            return method.draw(local.batch, bound.layout, generator)
-
         total, seen = torch.zeros(()), 0
         trace: list[_Traced] = []
         batches = draws(todo, local.augment, self.dataset.shape, key)
         for number, (draw, lr) in enumerate(zip(batches, each(pace), strict=True), 1):
-            batch = method.head.turned(Batch(*load_batch(draw), drawn=drawn()))
+            drawn = method.draw(local.batch, bound.layout, generator)
+            batch = method.head.turned(Batch(*load_batch(draw), drawn=drawn))
             if method.traced:
                 trace.append((bound.parameters.clone(), batch, lr, self._dropout.get_state()))
             bound.gradients.zero_()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from mnemos import rng
 from mnemos.client import fresh_model, intra_op
-from mnemos.data.batches import Draw, Loader
+from mnemos.data.batches import Draw, Loader, even
 from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Ints
 from mnemos.errors import ConfigError
@@ -20,8 +21,6 @@ from mnemos.methods.meta import descend
 from mnemos.models.dropout import without_dropout
 from mnemos.models.functional import Functional, FunctionalNet
 from mnemos.models.mixed import CoDistillation
-
-_CHUNK = 512
 
 
 class Voice(NamedTuple):
@@ -45,10 +44,9 @@ def shared(exchange: CoDistillation, rest: Ints, seed: int) -> Ints:
 
 
 def unlabelled(dataset: Dataset, samples: Ints) -> list[Tensor]:
-    """Training samples as input for models, in chunks of a fixed size, without their labels."""
+    """Training samples as input for models, in even chunks, without their labels."""
     loader = Loader(dataset, (), channels_last=False)
-    chunks = torch.split(torch.from_numpy(samples), _CHUNK)
-    return [loader(Draw(chunk, chunk))[0] for chunk in chunks]
+    return [loader(Draw(chunk, chunk))[0] for chunk in even(torch.from_numpy(samples))]
 
 
 class Exchange:
@@ -96,14 +94,14 @@ class Exchange:
         functional, options = self._models[voice.which], self._options
         count = sum(map(len, self._inputs))
 
-        def loss(model: Tensor) -> Tensor:
+        def loss(model: Tensor, x: Tensor, teacher: Tensor) -> Tensor:
             net: FunctionalNet = functional.net(voice.model, voice.buffers).at(model)
-            pairs = zip(self._inputs, teachers, strict=True)
-            losses = [divergence(net(x), teacher, options.temperature).sum() for x, teacher in pairs]
-            return torch.stack(losses).sum() / count
+            return divergence(net(x), teacher, options.temperature).sum() / count
 
+        pairs = zip(self._inputs, teachers, strict=True)
+        losses = [partial(loss, x=x, teacher=teacher) for x, teacher in pairs]
         with functional.training(self._in_batches):
-            return descend(voice.model, loss, options.lr, options.steps)
+            return descend(voice.model, losses, options.lr, options.steps)
 
 
 def divergence(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:

@@ -31,10 +31,10 @@ from mnemos.flights import time_of, timed
 from mnemos.groups import Group, Peers, Progress
 from mnemos.local import Local
 from mnemos.measures.measure import Moment, Record, Scores
-from mnemos.message import Plan, Task
+from mnemos.message import Task
 from mnemos.meta import drawn
 from mnemos.methods.exchange import Server
-from mnemos.mixed import cast, check_mixed, exchange_of, held_by
+from mnemos.mixed import cast, check_members, check_mixed, exchange_of, held_by
 from mnemos.models.encoder import Encoder, place
 from mnemos.models.mixed import Ensemble, Mixed, mean_prediction
 from mnemos.pretrain.train import Tell
@@ -80,7 +80,8 @@ class Federation:
         check_mixed(experiment)
         self._cast = cast(experiment, self.assignment.clients)
         self.plan = experiment.plan.model_copy(update={"local": local, "model": self._cast.model})
-        module = _model(self.plan, self.dataset)
+        with _naming("model"):
+            module = fresh_model(self.plan, self.dataset)
         self.layout = Layout.of(module)
         check_measures(experiment, self.dataset, self.flow, self.layout)
         self.method = experiment.method
@@ -99,19 +100,22 @@ class Federation:
 
     def _group(self, which: int, module: nn.Module, sentences: list[str]) -> Group:
         """The clients with one of the models, once nothing is wrong with them; adds what is known to hurt."""
-        members, name = self._cast.members(which), ""
+        members, place, peers = self._cast.members(which), self._cast.branches.index(which), self._cast.peers
+        name, field = "", self._cast.field(which)
         if isinstance(module, Ensemble):
-            place = self._cast.branches.index(which)
-            module, name = module.branches[place], "" if self._cast.peers else f"branches.{place}"
+            module, name = module.branches[place], "" if peers else f"branches.{place}"
+        with _naming(field):
+            check_model(module, self.dataset.shape)
         held = held_by(members, self.assignment) if len(self._cast.models) > 1 else self.assignment
         loads = self.flow.loads() * (held.sizes > 0)[:, None]
-        check(self.experiment, self.plan.local, self.dataset, held, loads, module)
-        sentences += warnings(self.experiment, self.plan.local, self.dataset, held, loads, module)
+        sentences += check_members(held.train_sizes()[members], field, peers=peers)
+        check(self.experiment, self.plan.local, self.dataset, held, loads, module, field)
+        sentences += warnings(self.experiment, self.plan.local, self.dataset, held, loads, module, field)
         plan = self.plan.model_copy(update={"model": self._cast.models[which]})
         arguments = self.experiment, plan, self.dataset, self.flow, module, members, name
         if self.traffic is not None:
             return Staggered(*arguments, traffic=self.traffic)
-        return (Peers if self._cast.peers else Group)(*arguments)
+        return Peers(*arguments, branch=place) if peers else Group(*arguments)
 
     def _open_exchange(self) -> Exchange | None:
         options = exchange_of(self.experiment)
@@ -210,9 +214,16 @@ class Federation:
             return 0
         voices = [group.voices(one) for group, one in zip(self.groups, done, strict=True)]
         flat = [Voice(which, *voice) for which, several in enumerate(voices) for voice in several]
-        after = iter(self._exchange(flat))
+        after = self._exchange(flat)
+        for voice, model in zip(flat, after, strict=True):
+            if voice.model.isfinite().all() and not model.isfinite().all():
+                raise DivergedError(
+                    f"round {number}: a model is not finite any more after the exchange; a smaller "
+                    "model.exchange.lr may help"
+                )
+        taught = iter(after)
         for group, one, several in zip(self.groups, done, voices, strict=True):
-            one.server = group.taught(one, [next(after) for _ in several])
+            one.server = group.taught(one, [next(taught) for _ in several])
         return self._exchange.bytes * len(flat) * (len(flat) - 1) if self._cast.peers else 0
 
     def close(self) -> None:
@@ -405,13 +416,6 @@ def _ensemble(each: list[Scores]) -> Scores:
     logits = mean_prediction([scores.logits for scores in each])
     labels = each[0].labels
     return Scores(logits, labels, F.cross_entropy(logits, labels, reduction="none"))
-
-
-def _model(plan: Plan, dataset: Dataset) -> nn.Module:
-    with _naming("model"):
-        module = fresh_model(plan, dataset)
-        check_model(module, dataset.shape)
-    return module
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -249,21 +249,29 @@ class Group:
 
     def _watches(self, number: int, clients: Ints, server: Server) -> dict[int, list[Watch]]:
         """Who looks on at each client's model."""
-        return dict.fromkeys(clients.tolist(), self._opened(number, clients, server.model, server.buffers))
+        opened = self._opened(number, clients, server.model, server.buffers, self.layout)
+        return dict.fromkeys(clients.tolist(), opened)
 
     def _one_by_one(self, number: int, clients: Ints, start: Start) -> dict[int, list[Watch]]:
         """Who looks on at each client's model, where clients don't begin with the same one."""
         return {
-            client: self._opened(number, np.array([client]), *start(client)) for client in clients.tolist()
+            client: self._opened(number, np.array([client]), *start(client), self._named(client))
+            for client in clients.tolist()
         }
 
-    def _opened(self, number: int, clients: Ints, model: Tensor, buffers: Tensor) -> list[Watch]:
+    def _named(self, client: int) -> Layout:
+        """The layout of a client's model, with the names that its layers have in the federation's."""
+        return self.layout
+
+    def _opened(
+        self, number: int, clients: Ints, model: Tensor, buffers: Tensor, layout: Layout
+    ) -> list[Watch]:
         opening = Opening(
             number,
             self.experiment.rounds,
             model,
             buffers,
-            self.layout,
+            layout,
             self.flow,
             clients,
             lambda model, buffers, indices: self.evaluator(model, buffers, self.dataset.train, indices),
@@ -278,6 +286,11 @@ class Peers(Group):
 
     What a server would hold is all their models in a row.
     """
+
+    def __init__(self, *args: Any, branch: int) -> None:
+        """`branch`: where in the federation's model the first of them is."""
+        super().__init__(*args)
+        self._branch = branch
 
     @cached_property
     def _place(self) -> dict[int, int]:
@@ -323,6 +336,9 @@ class Peers(Group):
     def _watches(self, number: int, clients: Ints, server: Server) -> dict[int, list[Watch]]:
         return self._one_by_one(number, clients, partial(self._start, server))
 
+    def _named(self, client: int) -> Layout:
+        return self.layout.under(f"branches.{self._branch + self._place[client]}")
+
     def _rows(self, vector: Tensor) -> Tensor:
         count = len(self.members)
         return vector.view(count, len(vector) // count)
@@ -367,7 +383,8 @@ class _Averaging:
                 continue
             for slot in layers:
                 # Divided in double precision: a plain mean's share is 1/K, and not what single makes of it.
-                share = float(values[slot.start : slot.stop].mean(dtype=torch.float64)) / count
+                # By numpy, whose sum is the same on any number of threads.
+                share = float(values[slot.start : slot.stop].double().numpy().mean()) / count
                 yield Record(number, "weight", share, client=update.client, layer=slot.name)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from mnemos import rng
 from mnemos.client import fresh_model, intra_op
-from mnemos.data.batches import Draw, Loader
+from mnemos.data.batches import Draw, Loader, even
 from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Ints
 from mnemos.errors import ConfigError
@@ -17,8 +19,6 @@ from mnemos.methods.exchange import Batch, Server
 from mnemos.methods.meta import Meta
 from mnemos.models.dropout import without_dropout
 from mnemos.models.functional import Functional
-
-_CHUNK = 512
 
 
 def drawn(meta: Meta, total: int, seed: int) -> Ints:
@@ -45,21 +45,17 @@ class MetaStep:
         self._functional = Functional(without_dropout(fresh_model(plan, dataset)))
         samples = torch.from_numpy(drawn(meta, len(dataset.train), plan.seed))
         loader = Loader(dataset, (), channels_last=False)
-        self._batches = [
-            head.upright(Batch(*loader(Draw(some, some)))) for some in torch.split(samples, _CHUNK)
-        ]
+        self._batches = [head.upright(Batch(*loader(Draw(some, some)))) for some in even(samples)]
         labels = dataset.train.labels[samples]
         self._counts = head.per_output(torch.bincount(labels, minlength=len(dataset.classes)).float())
 
     def __call__(self, server: Server) -> Server:
         """The server after its step."""
 
-        def loss(model: Tensor) -> Tensor:
+        def loss(model: Tensor, batch: Batch) -> Tensor:
             net = self._functional.net(server.model, server.buffers).at(model)
-            total = torch.zeros(())
-            for x, labels, *_ in self._batches:
-                total = total + self._loss(net(x), labels, self._counts).sum()
-            return total / self._meta.samples
+            return self._loss(net(batch.x), batch.labels, self._counts).sum() / self._meta.samples
 
+        losses = [partial(loss, batch=batch) for batch in self._batches]
         with torch.no_grad(), intra_op(1):
-            return server.moved(self._meta.step(server.model, loss), {})
+            return server.moved(self._meta.step(server.model, losses), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,6 +30,8 @@ class Cast:
     models: tuple[Model, ...]
     which: NDArray[np.int16]
     """The place among the models of each client's."""
+    mixed: bool = False
+    """Whether they are several, or everybody's own."""
     peers: bool = False
     """Whether every client keeps a model of its own."""
 
@@ -48,6 +51,10 @@ class Cast:
         """The clients that have a model."""
         return np.flatnonzero(self.which == which)
 
+    def field(self, which: int) -> str:
+        """Where in the experiment a model is described."""
+        return f"model.of.{which}.model" if self.mixed else "model"
+
 
 def cast(experiment: Experiment, clients: int) -> Cast:
     """Who has which model: a matter of the number of clients, the shares and the seed alone."""
@@ -61,7 +68,7 @@ def cast(experiment: Experiment, clients: int) -> Cast:
     counts = _apportioned(np.array([one.share for one in model.of]), clients)
     which = np.repeat(np.arange(len(counts)), counts).astype(np.int16)
     rng.numpy_generator(experiment.seed, "models").shuffle(which)
-    return Cast(tuple(one.model for one in model.of), which, model.peers)
+    return Cast(tuple(one.model for one in model.of), which, True, model.peers)
 
 
 def exchange_of(experiment: Experiment) -> CoDistillation | None:
@@ -87,6 +94,18 @@ def check_mixed(experiment: Experiment) -> None:
             )
     if experiment.model.peers:
         _check_peers(experiment)
+
+
+def check_members(sizes: Ints, field: str, *, peers: bool) -> Iterator[str]:
+    """Refuse a model that nobody could train; of peers, say how many can't."""
+    idle = int(np.count_nonzero(sizes == 0))
+    if idle == len(sizes):
+        raise ConfigError(f"none of the {idle} client(s) that have it holds a training sample", field)
+    if idle and peers:
+        yield (
+            f"{field}: {idle} of the {len(sizes)} peers that have it hold no training sample; their "
+            "untrained models have a say in the ensemble"
+        )
 
 
 def _check_peers(experiment: Experiment) -> None:

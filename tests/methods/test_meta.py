@@ -19,7 +19,7 @@ from mnemos.runs.execute import resume
 def test_the_step_by_hand():
     """L(x) = ½ (x − 4)²: two steps of η = ¼ take x − 4 to (¾)² (x − 4), from x = 0 to 4 − 4 · 9/16."""
     meta = Meta(samples=1, lr=0.25, steps=2)
-    found = meta.step(torch.zeros(1), lambda x: ((x - 4) ** 2 / 2).sum())
+    found = meta.step(torch.zeros(1), [lambda x: ((x - 4) ** 2 / 2).sum()])
     assert found.tolist() == near([4 - 4 * 9 / 16])
 
 

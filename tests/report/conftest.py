@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 OPTIONS += ["--no-first-run"]
+
+expect.set_options(timeout=20_000)  # a busy machine takes its time
 
 
 @pytest.fixture(scope="session")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from synthetic import detailed_rows, full_rows, layered_rows, many_runs, matrix, overall, write_run
 
+from mnemos.report.live import Latest, serve
 from mnemos.report.page import collect, render
 from mnemos.report.reading import runs_of
 from mnemos.report.write import write_report
@@ -313,50 +311,39 @@ def test_two_hundred_runs(opened: Open, tmp_path: Path) -> None:
 # --- live ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/index.html"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def test_a_live_page_keeps_up_and_loses_nothing(browser: Browser, served: str, tmp_path: Path) -> None:
+def test_a_live_page_keeps_up_and_loses_nothing(browser: Browser, tmp_path: Path) -> None:
     """Empty at first; then runs come; then one goes on, and filter, order, choice and slider stay."""
-    data, runs = tmp_path / "data.json", tmp_path / "runs"
-    data.write_text(json.dumps(collect([])))
-    (tmp_path / "index.html").write_text(render(collect([]), live=True))
-    page = browser.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(served)
-    expect(page.locator("main")).to_contain_text("No runs yet")
-    for loss in ("ce", "wsm"):
-        rows = [*full_rows(0, 10, 5, 5, 3), *overall("validation_accuracy", {11: 0.5})]
-        write_run(runs / loss, {"method.loss": loss}, rows=rows, status="running", rounds=10)
-    data.write_text(json.dumps(collect(runs_of([runs]))))
-    expect(page.locator("#block-summary tbody tr")).to_have_count(2)
-    page.fill("#search", "wsm")
-    expect(page.locator("#block-summary tbody tr")).to_have_count(1)
-    sort(page, "runs", "rounds")
-    page.locator("#block-curves select").select_option("train loss")
-    page.locator("#block-forgetting-maps input[type=range]").press("Home")
-    with (runs / "wsm" / "metrics.jsonl").open("a") as file:
-        file.writelines(json.dumps(row) + "\n" for row in overall("train_loss", {12: 0.25}))
-        file.writelines(json.dumps(row) + "\n" for row in matrix(12, [0.5], [[0.5]], [3]))
-    data.write_text(json.dumps(collect(runs_of([runs]))))
-    expect(page.locator("#block-runs tbody")).to_contain_text("12 of 50")
-    assert labels(page) == ["fedavg + wsm"]
-    assert page.locator("#block-runs th[aria-sort=descending]").count() == 1
-    assert page.locator("#block-curves select").input_value() == "train loss"
-    expect(page.locator("#block-forgetting-maps output")).to_have_text("1 (1 of 4)")
-    expect(page.locator("#live")).to_have_text("● live")
-    page.close()
-    assert errors == []
+    runs, latest = tmp_path / "runs", collect([])
+
+    def publish() -> None:
+        nonlocal latest
+        latest = collect(runs_of([runs]))
+
+    with serve(lambda: render(collect([]), live=True), Latest(lambda: latest, lambda: latest)) as address:
+        page = browser.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(address)
+        expect(page.locator("main")).to_contain_text("No runs yet")
+        for loss in ("ce", "wsm"):
+            rows = [*full_rows(0, 10, 5, 5, 3), *overall("validation_accuracy", {11: 0.5})]
+            write_run(runs / loss, {"method.loss": loss}, rows=rows, status="running", rounds=10)
+        publish()
+        expect(page.locator("#block-summary tbody tr")).to_have_count(2)
+        page.fill("#search", "wsm")
+        expect(page.locator("#block-summary tbody tr")).to_have_count(1)
+        sort(page, "runs", "rounds")
+        page.locator("#block-curves select").select_option("train loss")
+        page.locator("#block-forgetting-maps input[type=range]").press("Home")
+        with (runs / "wsm" / "metrics.jsonl").open("a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in overall("train_loss", {12: 0.25}))
+            file.writelines(json.dumps(row) + "\n" for row in matrix(12, [0.5], [[0.5]], [3]))
+        publish()
+        expect(page.locator("#block-runs tbody")).to_contain_text("12 of 50")
+        assert labels(page) == ["fedavg + wsm"]
+        assert page.locator("#block-runs th[aria-sort=descending]").count() == 1
+        assert page.locator("#block-curves select").input_value() == "train loss"
+        expect(page.locator("#block-forgetting-maps output")).to_have_text("1 (1 of 4)")
+        expect(page.locator("#live")).to_have_text("● live")
+        page.close()
+        assert errors == []

@@ -207,12 +207,14 @@ def ending(observer: Observer, as_json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def going_on(as_json: bool) -> Iterator[None]:
-    """End a command of many runs that was interrupted: calling it again goes on."""
+def going_on(
+    as_json: bool, left: str = "what was finished is saved, and the same command goes on"
+) -> Iterator[None]:
+    """End a command that was interrupted, with a word on what is left of it: as a rule, all that was done."""
     try:
         yield
     except KeyboardInterrupt:
-        sentence = "interrupted; what was finished is saved, and the same command goes on"
+        sentence = f"interrupted; {left}"
         typer.echo(sentence, err=True)
         if as_json:
             print_json({"status": "interrupted", "error": sentence, "exit_code": 130})

@@ -13,7 +13,7 @@ from PIL import Image
 from pydantic import Field
 
 from mnemos.cli.options import Json, Quiet, check_file, split_words
-from mnemos.cli.output import Lines, bars, console, errors, percent, print_json
+from mnemos.cli.output import Lines, bars, console, errors, going_on, percent, print_json
 from mnemos.data.fractals import Fractals
 from mnemos.errors import ConfigError
 from mnemos.models.encoder import save_encoder
@@ -88,7 +88,7 @@ def pretrain(
         return
     check_file(out, (".safetensors",), "out")
     order.verify(order.model, order.shape)
-    with _interruptible(as_json), _progress(quiet) as tell:
+    with going_on(as_json, "no encoder was written"), stop_on_terminate(), _progress(quiet) as tell:
         encoder = obtain(order, order.model, order.shape, tell)
     try:
         save_encoder(out, encoder)
@@ -124,20 +124,6 @@ def _progress(quiet: bool) -> Iterator[Tell]:
         with bars() as shown:
             task = shown.add_task("pre-training", note="", total=None)
             yield lambda done, total, note: shown.update(task, completed=done, total=total, note=note)
-
-
-@contextmanager
-def _interruptible(as_json: bool) -> Iterator[None]:
-    """End with a word on what is left of it."""
-    try:
-        with stop_on_terminate():
-            yield
-    except KeyboardInterrupt:
-        sentence = "interrupted; no encoder was written"
-        typer.echo(sentence, err=True)
-        if as_json:
-            print_json({"status": "interrupted", "error": sentence, "exit_code": 130})
-        raise SystemExit(130) from None
 
 
 def _draw(order: Order, path: Path) -> None:

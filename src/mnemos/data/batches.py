@@ -22,6 +22,15 @@ _KEEP_LIMIT = 256_000_000
 """Bytes of one client's scaled samples that are kept for its round."""
 
 
+_CHUNK = 512
+"""Samples that a server learns from at a time."""
+
+
+def even(samples: Tensor) -> tuple[Tensor, ...]:
+    """Samples in as few chunks as need be, all of about the same size: batch-norm has no use for a few."""
+    return samples.tensor_split(-(-len(samples) // _CHUNK))
+
+
 @dataclass(frozen=True)
 class Draw:
     """One batch before it is loaded: its samples and everything random about it."""

@@ -146,8 +146,10 @@ class VmapRunner(Runner):
         generators = [random(tasks[k]) for k in rank]
         for number, (batch, sizes) in enumerate(feed):
             active = len(sizes)
-            drawn = [plan.method.draw(local.batch, layout, own) for own in generators[:active]]
-            batch = plan.method.head.turned(batch, 1)._replace(drawn=_together(drawn))
+            batch = plan.method.head.turned(batch, 1)
+            if plan.method.draws:
+                drawn = [plan.method.draw(local.batch, layout, own) for own in generators[:active]]
+                batch = batch._replace(drawn=_together(drawn))
             rows = Rows(active, stacked, dims)
             here, statistics = parameters[:active], buffers[:active]
             lr = _rate([pace[number] for pace in steps[:active]])

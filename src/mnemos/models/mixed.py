@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from mnemos.errors import ConfigError
-from mnemos.models.model import Model, models
+from mnemos.models.model import Model, check_output, models
 from mnemos.registry import Options
 
 
@@ -65,9 +65,11 @@ class Mixed(Model):
         for number, one in enumerate(self.of):
             torch.set_rng_state(state)
             try:
-                branches.append(one.model.build(shape, classes))
+                branch = one.model.build(shape, classes)
+                check_output(branch, shape, classes)
             except ConfigError as error:
                 raise error.under(f"of.{number}.model") from error
+            branches.append(branch)
         return Ensemble(branches)
 
 

@@ -118,7 +118,7 @@ def build_model(part: Model, shape: tuple[int, ...], classes: int, generator: to
     """
     with seeded(generator):
         module = own_dropout(part.build(shape, classes))
-        _check_output(module, shape, classes)
+        check_output(module, shape, classes)
     return module
 
 
@@ -132,7 +132,8 @@ def image_shape(shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
     return channels, height, width
 
 
-def _check_output(module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+def check_output(module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+    """Refuse a module that doesn't give one logit a class for samples of this shape."""
     modes = {layer: layer.training for layer in module.modules()}
     try:
         with torch.no_grad():

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from mnemos.data.partition import Assignment, Floats, Ints, label_distances
 from mnemos.errors import ConfigError, allowed
-from mnemos.report.style import plain, save
+from mnemos.report.style import headline, plain, save
 
 _COLOURS = (
     "#332288", "#ddcc77", "#44aa99", "#882255", "#88ccee",
@@ -87,16 +87,7 @@ def partition_figure(
         _legend(figure, names)
     else:
         _colour_bar(figure, axes, names)
-    axes.set_title(title, loc="left", pad=22, fontsize=12, fontweight="bold")
-    axes.annotate(
-        _caption(assignment, labels, bars),
-        (0, 1),
-        xytext=(0, 8),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        fontsize=9,
-        color="0.35",
-    )
+    headline(axes, title, _caption(assignment, labels, bars))
     return figure
 
 

@@ -49,3 +49,17 @@ def save(figure: Figure, path: Path) -> Path:
     except OSError as error:
         raise ConfigError(f"{path}: the figure can't be written ({error.strerror})") from None
     return path
+
+
+def headline(axes: Axes, title: str, text: str) -> None:
+    """A title over a figure, and a line of facts below it."""
+    axes.set_title(title, loc="left", pad=22, fontsize=12, fontweight="bold")
+    axes.annotate(
+        text,
+        (0, 1),
+        xytext=(0, 8),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=9,
+        color="0.35",
+    )

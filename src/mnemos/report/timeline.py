@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from mnemos.data.partition import Ints
 from mnemos.data.stream import Flow
 from mnemos.report.partition import palette
-from mnemos.report.style import plain, save
+from mnemos.report.style import headline, plain, save
 
 _DISTINCT = 10
 """With more tasks, colours are a walk along viridis."""
@@ -83,16 +83,11 @@ def timeline_figure(
     explain_tasks(figure, axes, task_names(flow, classes))
     facts = summarise_tasks(flow)
     some = f"{len(shown)} of " if len(shown) < flow.assignment.clients else ""
-    axes.set_title(title, loc="left", pad=22, fontsize=12, fontweight="bold")
-    axes.annotate(
+    headline(
+        axes,
+        title,
         f"{some}{facts['clients']:,} clients · {facts['tasks']} tasks in {facts['rounds']:,} rounds · "
         f"{facts['at_once']:.1f} different tasks at a time · median {facts['samples_median']:g} samples",
-        (0, 1),
-        xytext=(0, 8),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        fontsize=9,
-        color="0.35",
     )
     return figure
 
