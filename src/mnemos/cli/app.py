@@ -82,7 +82,7 @@ def main() -> None:
     except KeyboardInterrupt:
         code = 130
     if code == 130:
-        _end("interrupted; what was finished is saved ('mnemos resume' goes on)", 130)
+        _end("interrupted", 130)
     raise SystemExit(code)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mnemos.cli.options import Json, Out, Quiet, Track, check_figure
-from mnemos.cli.output import print_json, watch
+from mnemos.cli.output import going_on, print_json, watch
 from mnemos.cli.variants import Seeds, Words, print_table, read_study, rows
 from mnemos.report.curves import draw_curves
 from mnemos.runs.pool import in_turn
@@ -29,9 +29,10 @@ def compare(
         check_figure(figure)
     recipe, study = read_study(words, seeds)
     sinks = check(track or [])
-    results = in_turn(
-        study.cases(), out, lambda case: observe(watch(quiet, str(case)), sinks), name=recipe.stem
-    )
+    with going_on(as_json):
+        results = in_turn(
+            study.cases(), out, lambda case: observe(watch(quiet, str(case)), sinks), name=recipe.stem
+        )
     drawn = None
     if any(results.accuracies(name) for name in results.runs):
         drawn = draw_curves(results.runs, figure or out / f"{recipe.stem}.png", title=recipe.stem)

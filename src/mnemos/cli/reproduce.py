@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +25,7 @@ from mnemos.reproduce.show import Shown
 from mnemos.reproduce.timing import Timing
 from mnemos.runs.pool import carry_out, cores_each, jobs_for
 from mnemos.runs.results import Ledger, Results
+from mnemos.runs.study import Case
 
 
 def reproduce(
@@ -55,7 +59,8 @@ def reproduce(
     """
     check_scale(scale)
     if every:
-        _list(scale, out, jobs, quiet, as_json)
+        with going_on(as_json, "nothing was run"):
+            _list(scale, out, jobs, quiet, as_json)
         return
     if name is None:
         raise ConfigError("it takes the name of a recipe, or --list")
@@ -67,7 +72,8 @@ def reproduce(
     if dry_run:
         if not as_json:
             _heading(reproduction)
-        print_plan(cases, out, jobs, as_json)
+        with going_on(as_json, "nothing was run"):
+            print_plan(cases, out, jobs, as_json)
         return
     with going_on(as_json):
         results = carry_out(cases, out, jobs=jobs, view=overview(quiet or not cases))
@@ -83,30 +89,40 @@ def reproduce(
 
 
 def _list(scale: float, out: Path, jobs: int | None, quiet: bool, as_json: bool) -> None:
-    """All recipes, with the runs that are left of each and the time they take."""
+    """All recipes, with the runs that are left of each and the time they take.
+
+    A terminal shows them at once, and fills in the times, each of which can take a while to find out.
+    """
     timing = Timing(out)
     rows: list[dict[str, Any]] = []
+    todo: list[list[Case]] = []
     for name in recipe_names():
-        if not quiet:
-            typer.echo(f"timing {name}", err=True)
         known, recipe = find_recipe(name)
         cases = Reproduction(known, recipe, out, scale).cases()
-        left = Ledger(cases, out, None).left
-        at_once = jobs_for(len(left), jobs)
-        times = [timing.seconds(case.experiment, cores_each(at_once)) for case in left]
-        seconds = makespan(times, at_once)
+        todo.append(Ledger(cases, out, None).left)
         runs = len({case.experiment.hash() for case in cases})
-        rows.append(
-            {"recipe": name, "title": recipe.title, "runs": runs, "left": len(left), "seconds": seconds}
-        )
+        rows.append({"recipe": name, "title": recipe.title, "runs": runs, "left": len(todo[-1])})
+    alive = console.is_terminal and not as_json
+    with Live(console=console, get_renderable=lambda: _recipes(rows)) if alive else nullcontext():
+        for row, left in zip(rows, todo, strict=True):
+            if not quiet and not alive:
+                typer.echo(f"timing {row['recipe']}", err=True)
+            at_once = jobs_for(len(left), jobs)
+            times = [timing.seconds(case.experiment, cores_each(at_once)) for case in left]
+            row["seconds"] = makespan(times, at_once)
     if as_json:
         print_json({"status": "finished", "scale": scale, "recipes": rows})
-        return
+    elif not alive:
+        console.print(_recipes(rows))
+
+
+def _recipes(rows: list[dict[str, Any]]) -> Table:
     table = Table("recipe", "title", "runs", "left", "time here", box=None)
     for row in rows:
-        time = "–" if row["seconds"] is None else duration(row["seconds"])
+        seconds = row.get("seconds", math.inf)
+        time = "–" if seconds is None else "…" if math.isinf(seconds) else duration(seconds)
         table.add_row(row["recipe"], Text(row["title"]), str(row["runs"]), str(row["left"]), time)
-    console.print(table)
+    return table
 
 
 def _facts(reproduction: Reproduction, shown: Shown, results: Results) -> dict[str, Any]:
