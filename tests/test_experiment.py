@@ -748,3 +748,15 @@ def test_weightings_of_a_method_are_parts_like_any_other():
     assert Experiment.parse({"method": {"weighting": {"name": "samples"}}}).method.weighting == Samples()
     with pytest.raises(ConfigError, match=r"^method\.weighting: there is no weighting 'sampels'; did you"):
         Experiment.parse({"method": {"weighting": "sampels"}})
+
+
+def test_an_interruption_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can fall anywhere, also into the writing down of a part in a part."""
+
+    def interrupted(_part: Part) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    experiment = Experiment()
+    monkeypatch.setattr(type(experiment.method.loss), "dump", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        experiment.hash()

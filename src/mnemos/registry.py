@@ -24,7 +24,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, PydanticSerializationError, core_schema
 
 from mnemos.errors import ConfigError, allowed, did_you_mean
 from mnemos.explain import explain
@@ -70,6 +70,16 @@ class Options(BaseModel):
             return cls.model_validate(options)
         except ValidationError as error:
             raise explain(error, cls) from None
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """The options as plain data."""
+        try:
+            return super().model_dump(**options)
+        except PydanticSerializationError as error:
+            # Pydantic takes a Ctrl-C that falls into a part's `dump` for a mistake of that function.
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                raise error.__cause__ from None
+            raise
 
 
 def _kinds(annotation: Any) -> set[Any]:

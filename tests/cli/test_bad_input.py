@@ -771,7 +771,9 @@ def test_without_words_there_is_help(
     assert "Traceback" not in out + err
 
 
-def test_an_interruption_before_anything_is_done_promises_nothing(mnemos: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_before_anything_is_done_promises_nothing(
+    mnemos: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mnemos.runs import execute
 
     def interrupt(*_: object) -> NoReturn:
