@@ -56,6 +56,7 @@ BATCH_NORM = {"name": "mlp", "hidden": [8], "norm": "batch"}
 NORM_SENTENCE = "batch-norm with plain cross-entropy is known to fail"
 OPTION_SENTENCE = "SCAFFOLD's option II"
 SERVER_SENTENCE = "method.buffers=server never updates batch-norm's statistics"
+RHO_SENTENCE = "the server moves models with ρ = 0.5 and batch-norm's statistics with ρ = 1"
 SURVEY_SENTENCE = "passes over a client's data with batch-norm's running statistics"
 
 
@@ -113,6 +114,15 @@ OPTION_I = {"name": "scaffold", "correction": {"name": "scaffold", "option": "I"
             [SURVEY_SENTENCE],
         ),
         ({"method": {**OPTION_I, "loss": "wsm"}, "model": BATCH_NORM}, []),
+        ({"method": {"name": "fedavg", "loss": "wsm", "server": "mix"}, "model": BATCH_NORM}, [RHO_SENTENCE]),
+        ({"method": {"name": "fedavg", "loss": "wsm", "server": "mix"}}, []),
+        (
+            {
+                "method": {"name": "fedavg", "loss": "wsm", "server": "mix", "buffers": "mix"},
+                "model": BATCH_NORM,
+            },
+            [],
+        ),
         ({"method": "scaffold", "model": BATCH_NORM, "local": MOMENTUM}, [NORM_SENTENCE, OPTION_SENTENCE]),
     ],
     ids=str,

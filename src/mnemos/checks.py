@@ -17,12 +17,15 @@ from mnemos.experiment import Experiment
 from mnemos.faults import Pretence
 from mnemos.local import Local
 from mnemos.measures.measure import Occasions
-from mnemos.methods.buffers import KeepServerBuffers
+from mnemos.methods.buffers import AverageBuffers, KeepServerBuffers
+from mnemos.methods.fedavg import Replace
+from mnemos.methods.fedspace import Mix, MixBuffers
 from mnemos.mixed import exchange_of
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import draws_globally
 from mnemos.models.features import features_and_logits
 from mnemos.objectives.ce import CrossEntropy
+from mnemos.registry import Part
 from mnemos.vector import Layout
 
 
@@ -172,6 +175,13 @@ def warnings(
             "method.buffers=server never updates batch-norm's statistics: the global model is evaluated "
             "with those it began with"
         )
+    if has_batch_norm(module) and isinstance(method.server, Replace | Mix):
+        moved, mixed = _rho(method.server), _rho(method.buffers)
+        if isinstance(method.buffers, AverageBuffers | MixBuffers) and moved != mixed:
+            found.append(
+                f"the server moves models with ρ = {moved:g} and batch-norm's statistics with ρ = {mixed:g}; "
+                "method.server and method.buffers should agree"
+            )
     surveying = [type(part).name for part in method.parts if part.surveys == "end"]
     if has_batch_norm(module) and surveying and not method.buffers.sent:
         found.append(
@@ -182,6 +192,11 @@ def warnings(
     if isinstance(asked, tuple) and asked and min(asked) > experiment.rounds:
         found.append(f"evaluate.forgetting begins with round {min(asked)}, and there are {experiment.rounds}")
     return (*found, *_about_epochs(local, loads), *method.warnings(local))
+
+
+def _rho(part: Part) -> float:
+    """How far towards the mean something moves."""
+    return part.rho if isinstance(part, Mix | MixBuffers) else 1.0
 
 
 def _about_epochs(local: Local, loads: Ints) -> Iterator[str]:

@@ -103,7 +103,9 @@ def view(task: Task, labels: Tensor, classes: int) -> Client:
     elif method.loss.counted == "tasks":
         counts = task.met
     state = {name: value for name, value in task.state.items() if not name.startswith(_OPTIMIZER)}
-    return Client(task.model, task.received, state, method.head.per_output(counts.float()), held.float())
+    present = task.present | (held > 0)
+    counts = method.head.per_output(counts.float())
+    return Client(task.model, task.received, state, counts, held.float(), present.float())
 
 
 def random(task: Task) -> torch.Generator:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Literal
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -17,7 +17,7 @@ from mnemos.data.partition import Ints
 from mnemos.message import Task
 from mnemos.methods.exchange import Update
 from mnemos.registry import Part, Registry
-from mnemos.vector import Layout
+from mnemos.vector import Layout, square_sum
 
 
 class Fault(Part):
@@ -95,5 +95,4 @@ def pretended(task: Task, delta: Tensor, dataset: Dataset, layout: Layout) -> Up
 
 
 def _rms(vector: Tensor) -> float:
-    # By numpy: torch's sum depends on the number of threads in its last bits.
-    return float(np.sqrt(np.square(vector.double().numpy()).mean()))
+    return math.sqrt(square_sum(vector) / len(vector))

@@ -138,6 +138,7 @@ class Group:
                 samples=torch.from_numpy(np.ascontiguousarray(samples)),
                 held_out=torch.from_numpy(np.ascontiguousarray(self.assignment.held_out(client))),
                 met=torch.from_numpy(self.flow.met(client, number)),
+                present=torch.from_numpy(self.flow.present(client, number)),
                 noise=0.0 if noise is None else float(noise[client]),
             )
 
@@ -352,7 +353,7 @@ class _Averaging:
     ) -> None:
         self._method, self._layout, self._server = method, layout, server
         self._population, self._meta = population, meta
-        self._fold = method.server.fold(layout)
+        self._fold = method.fold(layout)
         self._compared: list[Update] = []
 
     def add(self, update: Update) -> None:

@@ -63,6 +63,8 @@ class Task:
     """Indices of its validation samples: some losses count their labels."""
     met: Tensor
     """Which classes belong to tasks that it has reached so far [classes]: all of them without tasks."""
+    present: Tensor
+    """Which classes belong to the task that it is in [classes]: none without tasks."""
     noise: float = 0.0
 
     def to_bytes(self) -> bytes:
@@ -73,6 +75,7 @@ class Task:
             "samples": self.samples,
             "held_out": self.held_out,
             "met": self.met,
+            "present": self.present,
         }
         header = {
             "plan": self.plan.model_dump(mode="json"),
@@ -98,6 +101,7 @@ class Task:
                 tensors["samples"],
                 tensors["held_out"],
                 tensors["met"],
+                tensors["present"],
                 float(header["noise"]),
             )
         except (KeyError, TypeError, ValueError) as error:

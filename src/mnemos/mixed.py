@@ -16,7 +16,7 @@ from mnemos.experiment import Experiment
 from mnemos.faults import Pretence
 from mnemos.measures.task_forgetting import TaskForgetting
 from mnemos.methods.buffers import KeepServerBuffers
-from mnemos.methods.fedavg import Replace, Samples, Uniform
+from mnemos.methods.fedavg import Mean, Replace, Samples, Uniform
 from mnemos.models.mixed import CoDistillation, Mixed, Share
 from mnemos.models.model import Model
 from mnemos.starts.start import Random
@@ -119,6 +119,7 @@ def _check_peers(experiment: Experiment) -> None:
             type(method.weighting).name,
             "method.weighting",
         ),
+        (type(method.rule) is not Mean, type(method.rule).name, "method.rule"),
         (method.meta is not None, "a meta step", "method.meta"),
         (type(method.buffers) is KeepServerBuffers, type(method.buffers).name, "method.buffers"),
         (bool(experiment.screens), "screens", "screens"),

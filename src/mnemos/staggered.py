@@ -24,8 +24,7 @@ from mnemos.measures.measure import Record
 from mnemos.measures.task_forgetting import TaskForgetting
 from mnemos.message import Task
 from mnemos.methods.exchange import Server, State, Update
-from mnemos.methods.fedavg import MeanStep
-from mnemos.methods.part import Correction
+from mnemos.methods.part import Correction, ServerStep
 from mnemos.models.mixed import Mixed
 from mnemos.states import Shelves
 from mnemos.traffic import Flight, Traffic
@@ -154,7 +153,7 @@ def check_clock(experiment: Experiment) -> None:
         (weighting.compares, "method.weighting", f"found {type(weighting).name}, which needs {_SAME}"),
         (bool(in_step), "method", f"found {' and '.join(in_step)}, made for {_SAME}"),
         (
-            clock.applies == "model" and not isinstance(server, MeanStep),
+            clock.applies == "model" and type(server).fold is not ServerStep.fold,
             "clock.applies",
             f"found model, which the server step {type(server).name} can't average; allowed: change",
         ),

@@ -100,8 +100,8 @@ class Traffic:
         """A turn, numbered from 1, and what goes on after it.
 
         A slot that becomes free is filled at once, with a client that is neither under way nor waits in the
-        buffer. Of what happens at the same instant, arrivals come first, then the server's move, then the
-        filling of slots.
+        buffer. Of what happens at the same instant, arrivals come first, until the buffer is full; then the
+        server moves and slots are filled, before the next turn takes in the other arrivals.
         """
         time, flying = before.time, list(before.flights)
         sent: list[Flight] = []

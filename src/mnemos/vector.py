@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
@@ -182,6 +183,11 @@ def load_model(path: Path, layout: Layout) -> tuple[Tensor, Tensor]:
         if tuple(found.shape) != slot.shape:
             raise DataError(f"{path}: tensor '{slot.name}' is {tuple(found.shape)}, expected {slot.shape}")
     return layout.gather(state)
+
+
+def square_sum(vector: Tensor) -> float:
+    """‖v‖², in double precision, and the same on any number of threads (which torch's sum isn't)."""
+    return float(np.square(vector.detach().double().numpy()).sum())
 
 
 def _is_statistic(name: str, buffer: Tensor) -> bool:

@@ -119,6 +119,7 @@ def test_without_tasks_there_is_nothing_to_say_of_them() -> None:
     assert flow.reached(0, 1).tolist() == flow.discovered(3).tolist() == []
     assert flow.timeline().tolist() == [[-1] * 3] * 6
     assert flow.met(0, 1).tolist() == [True] * 8
+    assert flow.present(0, 1).tolist() == [False] * 8
 
 
 def test_a_million_clients_that_stay_as_they_are_cost_two_arrays() -> None:
@@ -201,6 +202,7 @@ def test_where_clients_are(case: tuple[Setting, dict[str, Any]]) -> None:
             assert flow.reached(client, number).tolist() == orders[client][: at[client] + 1]
             classes = {int(c) for task in orders[client][: at[client] + 1] for c in flow.tasks[task]}
             assert set(np.flatnonzero(flow.met(client, number)).tolist()) == classes
+            assert np.flatnonzero(flow.present(client, number)).tolist() == flow.tasks[now[client]].tolist()
             held = where.labels[flow.samples(client, number)]
             assert {task_of[label] for label in held.tolist()} <= {now[client]}
 
@@ -224,6 +226,7 @@ def test_a_seldom_selected_client_lags_and_takes_one_task_at_a_time() -> None:
     assert [flow.task(1, number) for number in (10, 11, 20, 21, 31, 40)] == [0, 1, 1, 2, 3, 3]
     assert flow.reached(0, 36).tolist() == [0, 1, 2]
     assert flow.met(0, 35).tolist() == [True, True, False, False]
+    assert flow.present(0, 35).tolist() == [False, True, False, False]
 
 
 def test_a_task_without_samples_is_waited_for_or_passed_over() -> None:
@@ -282,8 +285,8 @@ def test_orders_are_all_alike_likely() -> None:
             {"tasks": 8, "rounds": 7},
             r"^tasks: found 8; there are 7 rounds, and every task lasts one at least$",
         ),
-        ({"tasks": 4, "first": 6}, r"^first: found 6; 8 classes in 4 tasks leave 1 to 5 for the first$"),
-        ({"tasks": 1, "first": 3}, r"^first: found 3; 8 classes in 1 tasks leave 8 for the first$"),
+        ({"tasks": 4, "first": 6}, r"^first: found 6; 4 task\(s\) of 8 classes leave 1 to 5 for the first$"),
+        ({"tasks": 1, "first": 3}, r"^first: found 3; 1 task\(s\) of 8 classes leave 8 for the first$"),
     ],
 )
 def test_wrong_numbers(options: dict[str, Any], sentence: str) -> None:

@@ -76,8 +76,7 @@ def test_the_term_by_hand(own_round, include_self, expected):
         vector([0.0, 0.0]),
         {FISHER: vector([7.0, 10.0]), ANCHOR: vector([-6.0, 6.0]), ROUND: vector(4.0)},
         {FISHER: vector([1.0, 5.0]), ANCHOR: vector([-16.0, 1.0]), ROUND: vector(own_round)},
-        vector([1.0, 1.0]),
-        vector([1.0, 1.0]),
+        *[vector([1.0, 1.0])] * 3,
     )
     term = Curvature(strength=0.5, include_self=include_self)
     found = term.correct(vector([10.0, 10.0]), vector([2.0, 3.0]), client)
@@ -126,7 +125,7 @@ def test_samples_that_only_fill_a_batch_up_add_nothing():
     functional = Functional(nn.Linear(1, 2, bias=False))
     w = torch.tensor([1.0, -1.0])
     batch = Batch(torch.tensor([[2.0], [7.0]]), torch.tensor([0, 1]), torch.tensor([1.0, 0.0]))
-    client = Client(w, {}, {}, torch.ones(2), torch.ones(2))
+    client = Client(w, {}, {}, torch.ones(2), torch.ones(2), torch.ones(2))
     found = Curvature().survey(w, functional.net(w, torch.zeros(0)), CrossEntropy(), batch, client)
     expected = 4 * (1 - sigmoid(4.0)) ** 2
     assert found[FISHER].tolist() == pytest.approx([expected, expected], rel=1e-4)

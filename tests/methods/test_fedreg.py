@@ -73,7 +73,7 @@ def test_samples_that_only_fill_a_batch_up_change_nothing(norm, seed):
 @pytest.mark.parametrize(("gamma", "expected"), [(0.0, [1.0, 2.0]), (0.25, [2.0, 1.0]), (1.0, [5.0, -2.0])])
 def test_the_point_of_the_gradient_by_hand(gamma, expected):
     """x = (1, 2), w = (5, −2): γ = ¼ of the way is (1 + 1, 2 − 1)."""
-    client = Client(torch.tensor([1.0, 2.0]), {}, {}, torch.ones(2), torch.ones(2))
+    client = Client(torch.tensor([1.0, 2.0]), {}, {}, torch.ones(2), torch.ones(2), torch.ones(2))
     assert Regularised(gamma=gamma).look(torch.tensor([5.0, -2.0]), client).tolist() == expected
 
 
@@ -103,7 +103,7 @@ def test_what_follows_a_step_by_hand():
     along (1, −1) is taken back. g₂ = 2 (p − 1)(1, −1) is orthogonal to what is left, w = (⅛, ⅛).
     """
     batch = Batch(torch.tensor([[2.0]]), torch.tensor([0]))
-    client = Client(torch.zeros(2), {}, {}, torch.tensor([1.0, 0.0]), torch.ones(2))
+    client = Client(torch.zeros(2), {}, {}, torch.tensor([1.0, 0.0]), torch.ones(2), torch.ones(2))
     w = torch.tensor([0.5, -0.25])
     after = Regularised().settle(w, linear([0.5], [-0.25]), CrossEntropy(), batch, client)
     assert after.tolist() == pytest.approx([0.125, 0.125])
@@ -115,7 +115,7 @@ def test_a_drift_the_other_way_by_hand():
     At the middle p < ½: g₁ = 2 (p − ½)(1, −1) is along −(1, −1), as that part of d, which is taken back.
     """
     batch = Batch(torch.tensor([[2.0]]), torch.tensor([0]))
-    client = Client(torch.zeros(2), {}, {}, torch.tensor([1.0, 0.0]), torch.ones(2))
+    client = Client(torch.zeros(2), {}, {}, torch.tensor([1.0, 0.0]), torch.ones(2), torch.ones(2))
     w = torch.tensor([-0.5, -0.25])
     after = Regularised().settle(w, linear([-0.5], [-0.25]), CrossEntropy(), batch, client)
     assert after.tolist() == pytest.approx([-0.375, -0.375])
@@ -169,7 +169,7 @@ def test_what_follows_a_step_against_plain_pytorch(uphill):
     expected, a1, a2 = settled(w, old, x, labels, steps=5)
     assert a1 > 0
     assert (a2 > 0) == (uphill > 0)
-    client = Client(old, {}, {}, torch.ones(10), torch.ones(10))
+    client = Client(old, {}, {}, torch.ones(10), torch.ones(10), torch.ones(10))
     part = Regularised(generate_steps=5)
     found = part.settle(w, functional.net(w, EMPTY), CrossEntropy(), Batch(x, labels), client)
     assert float((found - expected).norm()) < 1e-4 * float((expected - w).norm())

@@ -26,7 +26,7 @@ class Linear:
 
 
 def client(counts):
-    return Client(torch.zeros(0), {}, {}, counts, torch.zeros(2))
+    return Client(torch.zeros(0), {}, {}, counts, torch.zeros(2), torch.zeros(2))
 
 
 def test_a_batch_is_turned_by_quarters():

@@ -36,7 +36,7 @@ def contrast(z, start, previous, seen=1.0, **options):
     """The term's loss of one sample (1, 1), as a function of the model's features."""
     vector = torch.tensor
     state = {PREVIOUS: vector(previous), SEEN: vector(seen)}
-    client = Client(vector(start), {}, state, torch.ones(2), torch.ones(2))
+    client = Client(vector(start), {}, state, torch.ones(2), torch.ones(2), torch.ones(2))
     batch = Batch(torch.ones(1, 2), torch.tensor([0]))
     return Contrastive(**options).losses(Scale(z), batch, z[None], client)[0]
 

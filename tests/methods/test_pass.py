@@ -32,7 +32,7 @@ def vector(value):
 
 def a_round(term, state, held, end, x):
     """The loss of a batch x with the model at `end`, and what the client remembers afterwards."""
-    who = Client(vector(0.0), {}, state, torch.ones(3), torch.tensor(held))
+    who = Client(vector(0.0), {}, state, torch.ones(3), torch.tensor(held), torch.tensor(held))
     features, _ = Scaled(vector(end)).features(x)
     batch = Batch(x, torch.zeros(len(x), dtype=torch.long))
     loss = term.losses(Scaled(vector(end)), batch, features, who)
@@ -61,7 +61,7 @@ def test_a_distance_of_nothing_has_no_slope():
     term, x = FeatureDistillation(), torch.tensor([[3.0]])
     state = term.client_state(LAYOUT)
     _, state = a_round(term, state, [1.0, 0.0, 0.0], 2.0, x)
-    who = Client(vector(0.0), {}, state, torch.ones(3), torch.tensor([0.0, 1.0, 0.0]))
+    who = Client(vector(0.0), {}, state, torch.ones(3), *[torch.tensor([0.0, 1.0, 0.0])] * 2)
     parameters = vector(2.0).requires_grad_()
     features, _ = Scaled(parameters).features(x)
     loss = term.losses(Scaled(parameters), Batch(x, torch.tensor([0])), features, who)

@@ -28,9 +28,13 @@ class Identity:
         return torch.cat([3 * features[:, :1], torch.zeros(len(features), 3)], 1)
 
 
-def client(held, state=None, received=None, term=None):
+def client(held, state=None, received=None, term=None, task=()):
+    """One that trains on so many samples of each class, and is in a task of these classes."""
     state = state or (term or Prototypes()).client_state(LAYOUT)
-    return Client(NONE, received or {}, state, torch.ones(4), torch.tensor(held, dtype=torch.float32))
+    held = torch.tensor(held, dtype=torch.float32)
+    present = (held > 0).float()
+    present[list(task)] = 1
+    return Client(NONE, received or {}, state, torch.ones(4), held, present)
 
 
 def trained(term, who, *batches):
@@ -141,7 +145,7 @@ def test_pseudo_features():
 
 @pytest.mark.parametrize("current", [False, True])
 def test_classes_of_pseudo_features(current):
-    """Without `current`, never those that the client trains on; and every other one comes."""
+    """Without `current`, never those of its task (of 3 it has no samples); and every other one comes."""
     term, labels = Prototypes(current=current), []
 
     class Ear(Identity):
@@ -154,7 +158,7 @@ def test_classes_of_pseudo_features(current):
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         batch = Batch(torch.zeros(1, 2), torch.tensor([1]), drawn=term.draw(64, LAYOUT, generator))
-        term.losses(Ear(), batch, torch.zeros(1, 2), client([0, 5, 0, 1], state))
+        term.losses(Ear(), batch, torch.zeros(1, 2), client([0, 5, 0, 0], state, task=(1, 3)))
     assert set(labels) == ({0, 1, 2, 3} if current else {0, 2})
 
 
@@ -188,7 +192,7 @@ def test_with_a_rotation_head_labels_are_of_upright_images():
     state = term.client_state(layout)
     assert state["prototypes.vectors"].shape == (2, 2)
     state["prototypes.vectors"][1], state["prototypes.known"][1] = torch.tensor([2.0, 0.0]), 1.0
-    who = Client(NONE, {}, state, torch.ones(8), torch.tensor([4.0, 0.0]))
+    who = Client(NONE, {}, state, torch.ones(8), torch.tensor([4.0, 0.0]), torch.tensor([1.0, 0.0]))
     batch = Batch(torch.zeros(4, 2), torch.tensor([0, 1, 2, 3]), drawn=drawn([0.3]))
     found = term.losses(Eight(), batch, torch.zeros(4, 2), who)
     assert float(found) == pytest.approx(math.log(math.exp(6) + 7), rel=1e-6)

@@ -91,7 +91,7 @@ def test_features_beside_prototypes():
     }
     noise = torch.tensor([[0.0, 0.0], [-3.0, 0.0], [0.0, -1.0]])
     drawn = {"representation.pick": torch.tensor([0.1, 0.6, 0.9]), "representation.noise": noise}
-    who = Client(torch.zeros(0), {}, state, torch.ones(8), torch.tensor([9.0, 0.0]))
+    who = Client(torch.zeros(0), {}, state, torch.ones(8), torch.tensor([9.0, 0.0]), torch.tensor([1.0, 0.0]))
     features = torch.cat([CROSS[:1], torch.full((3, 2), 5.0)])
     batch = Batch(torch.zeros(4, 1), torch.tensor([0, 1, 2, 3]), drawn=drawn)
     term = Representation(weight=0.5).within(Head(rotations=True))
@@ -107,7 +107,7 @@ def test_without_prototypes_only_the_batch_counts():
         "prototypes.radius": torch.zeros(()),
     }
     drawn = {"representation.pick": torch.rand(3), "representation.noise": torch.randn(3, 2)}
-    who = Client(torch.zeros(0), {}, state, torch.ones(2), torch.ones(2))
+    who = Client(torch.zeros(0), {}, state, torch.ones(2), torch.ones(2), torch.ones(2))
     found = Representation(weight=1.0).losses(None, Batch(CROSS, LABELS, drawn=drawn), CROSS, who)
     assert float(found) == pytest.approx(0.5 * SLIDES, rel=1e-6)
 

@@ -154,3 +154,17 @@ def test_files_that_are_none(tmp_path):
     save_file({"x": torch.zeros(1)}, tmp_path / "other", {"mnemos.encoder": "no JSON"})
     with pytest.raises(DataError, match="can't be read as safetensors"):
         load_encoder(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("about", "doubted"),
+    [
+        ({"accuracy": 0.019, "options": {"labels": "single", "classes": 100}}, True),
+        ({"accuracy": 0.02, "options": {"labels": "single", "classes": 100}}, False),
+        ({"accuracy": 0.001, "options": {"labels": "multi", "classes": 100}}, False),  # of several an image
+        ({"accuracy": "low", "options": {"labels": "single", "classes": 100}}, False),  # someone else's words
+        ({}, False),
+    ],
+)
+def test_one_that_has_learned_nothing_is_doubted(about, doubted):
+    assert bool(Encoder({}, about).doubt) == doubted

@@ -96,6 +96,8 @@ def pretrain(
         raise ConfigError(f"found '{out}', which can't be written ({error.strerror})", "out") from None
     if not as_json:
         console.print(f"[bold]{percent(encoder.accuracy)}[/] accuracy on fractals that it hadn't seen")
+    if encoder.doubt:
+        typer.echo(f"warning: {encoder.doubt}", err=True)
     facts = {"encoder": str(out), "digest": encoder.digest, "accuracy": encoder.accuracy}
     _say(
         as_json,

@@ -105,6 +105,14 @@ class Flow(ABC):
             met[self.tasks[task]] = True
         return met
 
+    def present(self, client: int, round: int) -> Bools:
+        """Which classes belong to the task that the client is in [classes]; none without tasks."""
+        present = np.zeros(self.setting.classes, bool)
+        task = self.task(client, round)
+        if task is not None:
+            present[self.tasks[task]] = True
+        return present
+
 
 class Stream(Part):
     """How clients' data changes over time."""

@@ -44,6 +44,7 @@ def _first(active: int, stacked: Client, dims: Client) -> Client:
         cut_state(stacked.state, dims.state),
         cut(stacked.counts, dims.counts),  # type: ignore[arg-type]
         cut(stacked.held, dims.held),  # type: ignore[arg-type]
+        cut(stacked.present, dims.present),  # type: ignore[arg-type]
     )
 
 
@@ -69,5 +70,6 @@ def stack(clients: list[Client]) -> tuple[Client, Client]:
         columns([client.state for client in clients]),
         column([client.counts for client in clients]),
         column([client.held for client in clients]),
+        column([client.present for client in clients]),
     ]
     return Client(*(values for values, _ in fields)), Client(*(dims for _, dims in fields))

@@ -36,6 +36,8 @@ class Client(NamedTuple):
     """
     held: Tensor
     """How many samples of each class it trains on in this round [C], rotated ones not counted."""
+    present: Tensor
+    """1 for the classes of the task that it is in, and for those it trains on [C]."""
 
 
 class Finished(NamedTuple):

@@ -13,10 +13,12 @@ from mnemos.methods.method import Method, methods
 from mnemos.methods.part import (
     BufferPolicy,
     Correction,
+    Rule,
     ServerStep,
     Weighting,
     buffer_policies,
     corrections,
+    rules,
     server_steps,
     weightings,
 )
@@ -32,6 +34,8 @@ class NoCorrection(Correction):
 class Samples(Weighting):
     """aₖ = nₖ, the number of training samples."""
 
+    plain = True
+
     def weigh(self, update: Update, layout: Layout) -> Weight:
         """The number of training samples."""
         return Weight.of(float(update.samples))
@@ -41,21 +45,24 @@ class Samples(Weighting):
 class Uniform(Weighting):
     """aₖ = 1."""
 
+    plain = True
+
     def weigh(self, update: Update, layout: Layout) -> Weight:
         """One."""
         return Weight.of(1.0)
 
 
-class MeanStep(ServerStep):
-    """A step that is made of the weighted mean of the updates."""
+@rules.register("mean")
+class Mean(Rule):
+    """Σ aₖ Δₖ / Σ aₖ, the weighted mean."""
 
     def fold(self, layout: Layout) -> Fold:
-        """A running weighted mean."""
+        """Two running sums."""
         return WeightedMean(layout)
 
 
 @server_steps.register("replace")
-class Replace(MeanStep):
+class Replace(ServerStep):
     """x ← x + Σ aₖ Δₖ / Σ aₖ: the weighted mean of the clients' models becomes the next model."""
 
     def step(self, server: Server, aggregate: Aggregate) -> tuple[Tensor, State]:
@@ -69,5 +76,6 @@ class FedAvg(Method):
 
     correction: Annotated[Correction, corrections] = NoCorrection()
     weighting: Annotated[Weighting, weightings] = Samples()
+    rule: Annotated[Rule, rules] = Mean()
     server: Annotated[ServerStep, server_steps] = Replace()
     buffers: Annotated[BufferPolicy, buffer_policies] = AverageBuffers()

@@ -74,6 +74,11 @@ class Curvature(Term):
             squares = squares + some.sum(gradients.square())
         return {_F: squares}
 
+    @property
+    def sends(self) -> str:
+        """Beside the model."""
+        return "its Fisher information"
+
     def upload(self, done: Finished) -> tuple[State, State]:
         """F and F ⊙ w, sent and remembered."""
         fisher = done.surveyed[_F]

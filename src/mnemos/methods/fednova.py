@@ -80,6 +80,11 @@ class Normalised(ServerStep):
             "FedNova takes a client's momentum to begin at zero, which local.optimizer_state=kept changes",
         )
 
+    @property
+    def sends(self) -> str:
+        """Beside the model."""
+        return "its number of steps"
+
     def upload(self, done: Finished) -> tuple[State, State]:
         """aᵢ."""
         factors = tuple((steps, rate / done.local.lr) for steps, rate in done.rates)

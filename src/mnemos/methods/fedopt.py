@@ -13,14 +13,14 @@ from pydantic import Field
 from torch import Tensor
 
 from mnemos.methods.exchange import Aggregate, Server, State
-from mnemos.methods.fedavg import FedAvg, MeanStep
+from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.method import methods
 from mnemos.methods.part import ServerStep, server_steps
 from mnemos.vector import Layout
 
 
 @server_steps.register("sgd")
-class ServerSgd(MeanStep):
+class ServerSgd(ServerStep):
     """v ← β v + Δ, x ← x + η v: with β = 0 and η = 1 the mean model, as in FedAvg."""
 
     lr: float = Field(1.0, gt=0, description="server learning rate η")
@@ -38,7 +38,7 @@ class ServerSgd(MeanStep):
         return server.model + self.lr * velocity, {"sgd.velocity": velocity}
 
 
-class Adaptive(MeanStep):
+class Adaptive(ServerStep):
     """m ← β₁ m + (1 − β₁) Δ, v by the kind of step, x ← x + η m / (√v + τ); v starts at τ².
 
     As in the paper, without bias correction.

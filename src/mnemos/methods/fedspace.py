@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from mnemos.methods.exchange import Aggregate, Server, State
-from mnemos.methods.fedavg import FedAvg, MeanStep
+from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.head import Head
 from mnemos.methods.method import methods
 from mnemos.methods.part import BufferPolicy, ServerStep, Term, buffer_policies, server_steps
@@ -20,7 +20,7 @@ from mnemos.objectives.tce import TaskCrossEntropy
 
 
 @server_steps.register("mix")
-class Mix(MeanStep):
+class Mix(ServerStep):
     """x ← ρ x̄ + (1 − ρ) x, x̄ being the weighted mean of the clients' models."""
 
     rho: float = Field(0.5, gt=0, le=1, description="ρ: 1 is FedAvg")

@@ -36,6 +36,11 @@ class LabelOwners(Weighting):
         """There must be a classifier with a row a class."""
         check_classifier(layout, classes, "method.weighting")
 
+    @property
+    def sends(self) -> str:
+        """Beside the model."""
+        return "which classes it holds"
+
     def upload(self, done: Finished) -> tuple[State, State]:
         """Which classes the client holds."""
         return {_HELD: (done.client.counts > 0).float()}, {}

@@ -22,18 +22,20 @@ from mnemos.data.partition import Assignment
 from mnemos.data.stream import Flow
 from mnemos.errors import ConfigError
 from mnemos.local import Local
-from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Net, Server, State, When
+from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Fold, Net, Server, State, When
 from mnemos.methods.head import Head
 from mnemos.methods.meta import Meta
 from mnemos.methods.part import (
     BufferPolicy,
     Correction,
     MethodPart,
+    Rule,
     ServerStep,
     Term,
     Weighting,
     buffer_policies,
     corrections,
+    rules,
     server_steps,
     weightings,
 )
@@ -51,6 +53,7 @@ class Method(Part):
     terms: tuple[Annotated[Term, known_terms], ...] = ()
     correction: Annotated[Correction, corrections]
     weighting: Annotated[Weighting, weightings]
+    rule: Annotated[Rule, rules]
     server: Annotated[ServerStep, server_steps]
     buffers: Annotated[BufferPolicy, buffer_policies]
     head: Head = Head()
@@ -111,6 +114,7 @@ class Method(Part):
                 "denominator, are for server: replace",
                 "method.server",
             )
+        self._check_rule()
         acting: list[MethodPart] = [*self._losses] if self.traced else []
         acting += [part for place in ("look", "correct", "settle") for part in self._hooks[place]]
         if self.traced and acting:
@@ -118,6 +122,27 @@ class Method(Part):
                 f"{type(self.correction).name} traces plain steps, which {type(acting[0]).name} changes",
                 "method",
             )
+
+    def _check_rule(self) -> None:
+        """A rule other than the mean takes models, and nothing that is to be a mean."""
+        rule, weighting = type(self.rule).name, self.weighting
+        if rule == "mean":
+            return
+        for part in (*self.all_terms, self.correction):
+            if part.sends:
+                raise ConfigError(
+                    f"found {rule}, which goes by models; with {type(part).name} a client also sends "
+                    f"{part.sends}",
+                    "method.rule",
+                )
+        if type(self.server).fold is not ServerStep.fold:
+            raise ConfigError(f"found {rule}; {type(self.server).name} has a mean of its own", "method.rule")
+        if weighting.falls_short or not (weighting.plain or self.rule.by_layer):
+            raise ConfigError(f"found {rule}, which can't weigh by {type(weighting).name}", "method.rule")
+
+    def fold(self, layout: Layout) -> Fold:
+        """For one round: the server step's own, or the rule's."""
+        return self.server.fold(layout) or self.rule.fold(layout)
 
     def warnings(self, local: Local) -> tuple[str, ...]:
         """What is known to hurt some part."""

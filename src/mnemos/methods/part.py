@@ -42,6 +42,11 @@ class MethodPart(Part):
     """Whether a round's clients must have been sent the same model, which asynchronous ones aren't."""
 
     @property
+    def sends(self) -> str:
+        """What is uploaded beside the model, in a few words; empty: nothing."""
+        return ""
+
+    @property
     def surveys(self) -> When | None:
         """Whether `survey` passes over the client's data before or after its training."""
         return None
@@ -100,7 +105,10 @@ class MethodPart(Part):
         return {}
 
     def upload(self, done: Finished) -> tuple[State, State]:
-        """(what is sent beside the model, what the client will remember of the part's state)."""
+        """(what is sent beside the model, what the client will remember of the part's state).
+
+        Whatever is sent, `sends` says so.
+        """
         return {}, {}
 
     # at the server
@@ -149,6 +157,9 @@ class Weighting(MethodPart):
     compares: ClassVar[bool] = False
     """Whether a weight depends on the other clients': a round's updates are then kept until all are back."""
 
+    plain: ClassVar[bool] = False
+    """Whether a client counts the same in all layers, whatever the others do."""
+
     @property
     def falls_short(self) -> bool:
         """Whether its weights may sum to less than one, and the model is to shrink by what is missing."""
@@ -176,12 +187,23 @@ def _share(value: Tensor | float, mean: Tensor | float) -> Tensor | float:
     return value / mean if mean > 0 else 1.0
 
 
-class ServerStep(MethodPart):
-    """How the aggregate becomes the next model."""
+class Rule(Part):
+    """How a round's updates become one."""
+
+    by_layer: ClassVar[bool] = True
+    """Whether clients may count differently from layer to layer."""
 
     @abstractmethod
     def fold(self, layout: Layout) -> Fold:
         """A fresh fold for one round."""
+
+
+class ServerStep(MethodPart):
+    """How the aggregate becomes the next model."""
+
+    def fold(self, layout: Layout) -> Fold | None:
+        """A fresh fold for one round, if the step has a mean of its own; None: the method's rule has."""
+        return None
 
     @abstractmethod
     def step(self, server: Server, aggregate: Aggregate) -> tuple[Tensor, State]:
@@ -223,5 +245,6 @@ _PACKAGE = "mnemos.methods"
 terms: Registry[Term] = Registry("term", Term, _PACKAGE)
 corrections: Registry[Correction] = Registry("correction", Correction, _PACKAGE)
 weightings: Registry[Weighting] = _Weightings("weighting", Weighting, _PACKAGE)
+rules: Registry[Rule] = Registry("rule", Rule, _PACKAGE)
 server_steps: Registry[ServerStep] = Registry("server step", ServerStep, _PACKAGE)
 buffer_policies: Registry[BufferPolicy] = Registry("buffer policy", BufferPolicy, _PACKAGE)

@@ -51,6 +51,11 @@ class Precision(Weighting):
         gradient: Tensor = grad(total)(parameters)
         return {_VARIANCE: gradient.square() / samples.clamp_min(1)}  # an empty batch adds nothing
 
+    @property
+    def sends(self) -> str:
+        """Beside the model."""
+        return "its gradients' variance"
+
     def upload(self, done: Finished) -> tuple[State, State]:
         """v_k."""
         return {_VARIANCE: done.surveyed[_VARIANCE]}, {}

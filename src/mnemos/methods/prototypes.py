@@ -61,7 +61,7 @@ def memory(client: Client) -> Memory:
 
 @terms.register("prototypes")
 class Prototypes(Term):
-    """λ · mean CE of B features ê = e_c + r N(0, 1), of classes c that the client doesn't train on.
+    """λ · mean CE of B features ê = e_c + r N(0, 1), of classes c that aren't of the client's present task.
 
     After its training a client takes, in evaluation mode, e_c, the mean feature of each class it has trained
     on, and r = √(mean_c tr Σ_c / d), Σ_c being the covariance of the features of class c (0 for one sample).
@@ -83,7 +83,7 @@ class Prototypes(Term):
     radius: Literal["round", "first"] = Field(
         "round", description="when a client measures r: in every round, or in its first alone"
     )
-    current: bool = Field(False, description="also of the classes that the client trains on")
+    current: bool = Field(False, description="also of the classes of its present task")
 
     @property
     def surveys(self) -> When:
@@ -126,7 +126,7 @@ class Prototypes(Term):
         if not self.weight:
             return 0.0
         known = memory(client)
-        allowed = known.known if self.current else known.known * (client.held == 0)
+        allowed = known.known if self.current else known.known * (1 - client.present)
         pseudo, classes = known.pseudo(allowed, batch.drawn[_PICK], batch.drawn[_NOISE])
         scores = wide(net.head(pseudo)) / self._head.temperature
         loss = nll(scores, classes * self._head.outputs).mean()
@@ -140,6 +140,11 @@ class Prototypes(Term):
         if batch.mask is not None:
             own = own * batch.mask[:, None]
         return {_SUMS: own.T @ features, _SQUARES: own.T @ features.square().sum(1)}
+
+    @property
+    def sends(self) -> str:
+        """Beside the model."""
+        return "its prototypes and which classes they are of" if self.aggregate else ""
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """The client's prototypes of this round are sent; it remembers them beside those of other classes."""

@@ -56,7 +56,7 @@ class Representation(Term):
     """λ · a contrastive loss of a batch's features and as many drawn around prototypes of all classes.
 
     Features of the same class are drawn together and others pushed apart; see `contrast` for its two forms.
-    Counted are the classes that the client trains on. It goes by the prototypes of the term `prototypes`.
+    Counted are the classes of the client's present task. It goes by the prototypes of the term `prototypes`.
     """
 
     wants_features: ClassVar[bool] = True
@@ -87,7 +87,7 @@ class Representation(Term):
             torch.cat([features[:count], pseudo]),
             every,
             torch.cat([real, some]),
-            client.held[every] > 0,
+            client.present[every] > 0,
             self.temperature,
             self.form,
         )

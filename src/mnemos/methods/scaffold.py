@@ -79,6 +79,11 @@ class ControlVariates(Correction):
 
         return {_GRADIENT: grad(total)(parameters)}
 
+    @property
+    def sends(self) -> str:
+        """Beside the model."""
+        return "the change of its control variate"
+
     def upload(self, done: Finished) -> tuple[State, State]:
         """(cᵢ⁺ − cᵢ, cᵢ⁺)."""
         client = done.client

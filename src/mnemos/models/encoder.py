@@ -42,6 +42,18 @@ class Encoder:
         """What it has reached on images that it hadn't seen, if that is known."""
         return self.about.get("accuracy")
 
+    @property
+    def doubt(self) -> str:
+        """Says so if it is known to have learned next to nothing; empty otherwise."""
+        match self.about:
+            case {"accuracy": float(accuracy), "options": {"labels": "single", "classes": int(classes)}}:
+                if accuracy < 2 / classes:
+                    return (
+                        f"the encoder tells {accuracy:.1%} of images that it hasn't seen, where guessing has "
+                        f"{1 / classes:.1%}: it has learned next to nothing"
+                    )
+        return ""
+
 
 def digest(tensors: dict[str, Tensor]) -> str:
     """Sixteen hexadecimal digits for names, types, shapes and values."""

@@ -22,8 +22,9 @@ RULES = (
     "measured, the rounds or epochs in which a learning-rate schedule falls, and the images of each fractal "
     "that a model starts from. "
     "ResNets' width is multiplied by √S (at least 1/8); LeNet keeps its width. "
-    "Clients stay as they are down to S = 0.1; below, their number is multiplied by 10·S (at least 4): the "
-    "first so many take part with the samples they had among all, the others are left out. A cohort doesn't "
+    "Clients stay as they are down to S = 0.1; below, their number is multiplied by 10·S (at least 4; that "
+    "of a partition power-law stays): the first so many take part with the samples they had among all, the "
+    "others are left out. A cohort doesn't "
     "fall below 2, unless it is smaller in the paper. Learning rates, local epochs, patience and α stay."
 )
 """For the command's help."""

@@ -162,6 +162,8 @@ def _begin(run: Run, federation: Federation, observer: Observer) -> None:
     if encoder is not None:
         start = federation.experiment.start.dump()
         run.write_json("start.json", {"start": start, "encoder": encoder.digest, "about": encoder.about})
+        if encoder.doubt:
+            observer.warned(f"start: {encoder.doubt}")
 
 
 def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, observer: Observer) -> None:

@@ -77,7 +77,7 @@ class Tasks(Stream):
         least = most if self.tasks == 1 else 1
         if self.first is not None and not least <= self.first <= most:
             raise ConfigError(
-                f"found {self.first}; {setting.classes} classes in {self.tasks} tasks leave "
+                f"found {self.first}; {self.tasks} task(s) of {setting.classes} classes leave "
                 + (f"{most}" if least == most else f"{least} to {most}")
                 + " for the first",
                 "first",
