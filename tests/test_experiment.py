@@ -252,6 +252,14 @@ def test_words_that_only_look_like_numbers_stay_words():
     assert parse_yaml("[1e, e4, 1e-4x, '1e4', a1e4]") == ["1e", "e4", "1e-4x", "1e4", "a1e4"]
 
 
+def test_only_true_and_false_are_truth_values():
+    """Measures have a field `on`."""
+    assert parse_yaml("{on: off, yes: no, y: n}") == {"on": "off", "yes": "no", "y": "n"}
+    assert parse_yaml("[true, False, TRUE, truely]") == [True, False, True, "truely"]
+    experiment = Experiment.parse(parse_yaml("measures: [{name: continual, on: validation}]"))
+    assert again(experiment) == experiment
+
+
 def test_an_experiment_from_a_file(tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("rounds: 7\nlocal: {lr: 1e-4}\npartition: {name: iid, clients: 9}\n")

@@ -188,6 +188,11 @@ def warnings(
             f"{surveying[0]} passes over a client's data with batch-norm's running statistics, which "
             f"method.buffers={type(method.buffers).name} never renews"
         )
+    if method.loss.counted == "tasks" and loads.shape[1] == 1:
+        found.append(
+            f"method.loss={type(method.loss).name} leaves out the classes of tasks to come, and there are no "
+            "tasks: it is plain cross-entropy; a stream of tasks would make the difference"
+        )
     asked = experiment.evaluate.forgetting
     if isinstance(asked, tuple) and asked and min(asked) > experiment.rounds:
         found.append(f"evaluate.forgetting begins with round {min(asked)}, and there are {experiment.rounds}")

@@ -168,8 +168,17 @@ def _part_at(schema: type[BaseModel], tree: dict[str, Any], path: list[str]) -> 
     return owner
 
 
+_BOOL = "tag:yaml.org,2002:bool"
+
+
 class _Loader(yaml.SafeLoader):
-    """Safe YAML with numbers such as 1e-4, and each key once."""
+    """Safe YAML with numbers such as 1e-4, each key once, and no truth but true and false (as of YAML 1.2):
+    `on` and `no` are words."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own)
+        first: [entry for entry in entries if entry[0] != _BOOL]
+        for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """PyYAML lets the last of several values of one key win without a word."""
@@ -196,6 +205,7 @@ class _Dumper(yaml.SafeDumper):
     """Safe YAML that puts text in quotes where `_Loader` would read a number."""
 
 
+_Loader.add_implicit_resolver(_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 for _side in (_Loader, _Dumper):
     _side.add_implicit_resolver(
         "tag:yaml.org,2002:float",

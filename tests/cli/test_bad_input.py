@@ -200,6 +200,8 @@ case("unknown field far off", "run zzz=3", WRONG, "zzz: unknown field", "allowed
 case("unknown clock", "run clock=sundial", WRONG, "clock: there is no clock 'sundial'; allowed: asynchronous")
 case("a clock of which clients are unknown", "run 'clock={name: synchronous, speeds: {times: {700: 2}}}'",
      WRONG, "clock.speeds.times: there is no client 700; allowed: 0 to")
+case("speeds that differ beyond numbers", "run clock=fedasync clock.speeds.spread=1000", WRONG,
+     "clock.speeds.spread: found 1000", "10")
 case("an asynchronous clock with a method that compares", "run method=feder clock=fedbuff", WRONG,
      "method.weighting: found effective-rank, which needs clients that are sent the same model")
 case("unknown nested field", "run local.epoch=1", WRONG, "local.epoch: unknown", "did you mean 'epochs'?")
@@ -403,6 +405,7 @@ case("override into a recipe's number", "run recipe.yaml rounds.x=1", WRONG, "ro
 # The words of a command.
 case("unknown command", "rum", WRONG, "'rum'", "mnemos --help")
 case("unknown option", "run --round 3", WRONG, "no such option: --round", "--rounds", "mnemos run --help")
+case("misspelt option", "run --runds 3", WRONG, "no such option: --runds; did you mean --rounds? See 'mnemos run")
 case("option without a value", "run --rounds", WRONG, "'--rounds'")
 case("text for a number option", "run --rounds abc", WRONG, "'--rounds'", "'abc'", "integer")
 case("missing argument", "resume", WRONG, "'PATH'", "mnemos resume --help")

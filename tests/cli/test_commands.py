@@ -116,6 +116,12 @@ def test_run_says_what_was_reached_where_it_is_and_what_next(command, finished):
     assert mnemos.Run.at(path).status.rounds == 8
 
 
+def test_a_run_that_cannot_be_made_longer_is_not_advised_to(command):
+    out = command(f"run {TINY} stream=tasks stream.tasks=2").out
+    assert "next:  mnemos report runs/" in out
+    assert "mnemos resume" not in out
+
+
 def test_run_does_not_speak_of_more_rounds_than_there_were(command):
     assert "last 10 rounds" not in command(f"run {TINY} evaluate.test_last=10 --quiet").out
 

@@ -6,6 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from mnemos.errors import ConfigError
+from mnemos.experiment import Experiment
+from mnemos.federation import Federation
 from mnemos.local import Local
 from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Server
 from mnemos.methods.head import Head
@@ -226,3 +229,10 @@ def test_what_is_sent():
     assert kept["prototypes.known"].tolist() == [1, 0, 1, 0]
     assert term.server_state(LAYOUT) == {}
     assert term.broadcast({}) == {}
+
+
+def test_a_classifier_alone_has_no_features():
+    with pytest.raises(ConfigError, match=r"method\.terms: the model is nothing but a classifier"):
+        Federation(
+            Experiment.parse({"model": "logistic", "method": {"name": "fedavg", "terms": ["prototypes"]}})
+        )

@@ -91,7 +91,8 @@ def _usage(error: click.ClickException) -> str:
     sentence = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "mnemos"
-    return f"{sentence[:1].lower()}{sentence[1:]}; see '{command} --help'"
+    sentence = f"{sentence[:1].lower()}{sentence[1:]}".replace(" Did you mean", "; did you mean")
+    return f"{sentence}{' See' if sentence.endswith('?') else '; see'} '{command} --help'"
 
 
 def _end(sentence: str, code: int) -> NoReturn:

@@ -232,5 +232,8 @@ def report_run(run: Run, as_json: bool) -> None:
     rounds = plural(status.rounds, "round")
     console.print(f"[bold]{percent(status.accuracy)}[/] accuracy after {rounds}{over}")
     typer.echo(f"files: {run.path}")
-    typer.echo(f"next:  mnemos resume {run.path} --rounds {2 * status.rounds}   (go on for longer)")
+    if run.experiment.stream.paced:
+        typer.echo(f"next:  mnemos report {run.path}   (curves, tables and settings on one page)")
+    else:
+        typer.echo(f"next:  mnemos resume {run.path} --rounds {2 * status.rounds}   (go on for longer)")
     typer.echo(f"       mnemos runs {run.path.parent}   (all runs here)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,14 +100,22 @@ def pretrain(
         console.print(f"[bold]{percent(encoder.accuracy)}[/] accuracy on fractals that it hadn't seen")
     if encoder.doubt:
         typer.echo(f"warning: {encoder.doubt}", err=True)
+    data = "cifar10" if order.shape == (3, 32, 32) else "…"
+    command = f"mnemos run --data {data} --model {_as_words(order.model)} start.name=file start.path={out}"
     facts = {"encoder": str(out), "digest": encoder.digest, "accuracy": encoder.accuracy}
     _say(
         as_json,
         {"status": "finished", **facts},
         f"files: {out}",
-        f"next:  mnemos run --model {type(order.model).name} start.name=file start.path={out}   "
-        "(with the same options model.…)",
+        f"next:  {command}   (any images of {'×'.join(map(str, order.shape))})",
     )
+
+
+def _as_words(model: Model) -> str:
+    """A model's name and the options it was given, as a command has them."""
+    given = model.model_dump(mode="json", include=model.model_fields_set)
+    words = (shlex.quote(f"model.{name}={json.dumps(value)}") for name, value in given.items())
+    return " ".join([type(model).name, *words])
 
 
 def _say(as_json: bool, facts: dict[str, Any], *lines: str) -> None:

@@ -16,7 +16,7 @@ class Stragglers(Options):
     """Some clients are slower than the others by a factor, for the whole run."""
 
     share: float = Field(0.1, gt=0, le=1, description="share of the clients, at least one")
-    factor: float = Field(10.0, ge=1, description="by which a step takes them longer")
+    factor: float = Field(10.0, ge=1, le=1e9, description="by which a step takes them longer")
 
 
 class Speeds(Options):
@@ -26,13 +26,18 @@ class Speeds(Options):
     drawn once for each client, times the stragglers' factor if it is one; or what `times` says.
     """
 
-    spread: float = Field(0.0, ge=0, description="σ, the spread of the clients' times a step; 0: all alike")
+    spread: float = Field(
+        0.0, ge=0, le=10, description="σ, the spread of the clients' times a step; 0: all alike"
+    )
     stragglers: Stragglers | None = Field(None, description="clients that are slower by a factor")
-    times: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]] = Field(
+    times: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0, le=1e9)]] = Field(
         {}, description="the time a step of some clients, by number, instead of a drawn one"
     )
     jitter: float = Field(
-        0.0, ge=0, description="σ of the logarithm of a factor drawn anew for each of a client's rounds"
+        0.0,
+        ge=0,
+        le=10,
+        description="σ of the logarithm of a factor drawn anew for each of a client's rounds",
     )
 
     def step(self, client: int, population: int, seed: int) -> float:

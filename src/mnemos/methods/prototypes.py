@@ -11,6 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from mnemos.errors import ConfigError
 from mnemos.local import Local
 from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Net, Server, State, When
 from mnemos.methods.head import check_classifier, classifier
@@ -93,6 +94,11 @@ class Prototypes(Term):
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """There must be a classifier to put features into."""
         check_classifier(layout, classes, "method.terms")
+        if sum(slot.size for slot in classifier(layout)) == layout.size:
+            raise ConfigError(
+                "the model is nothing but a classifier; prototypes are features of what comes before it",
+                "method.terms",
+            )
 
     def _none(self, layout: Layout) -> State:
         outputs, size = classifier(layout)[0].shape

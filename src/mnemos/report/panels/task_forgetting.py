@@ -67,7 +67,9 @@ class TaskForgetting(Panel):
             text="Dᵢⱼ, the accuracy on task j (column) that local training at client i (row) lost, mean over "
             "the rounds in which the client took part and it was measured. Red is forgotten, blue is gained, "
             "as a rule on the task the client is at.",
-            note=f"Of a run with more than {_MOST_CLIENTS} clients, those whose updates lost most.",
+            note=f"Of a run with more than {_MOST_CLIENTS} clients, those whose updates lost most."
+            if any(lost["model"].nunique() > _MOST_CLIENTS for *_, lost in known)
+            else "",
             choice="run",
             maps=(scale,),
             items=tuple(
