@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic import overall, write_run
@@ -64,14 +65,20 @@ def test_of_much_that_differs_labels_name_what_tells_groups_apart(tmp_path: Path
     ]
 
 
-def test_what_no_three_fields_tell_apart_has_the_name_of_its_directory(tmp_path: Path) -> None:
-    changes = [{}, {"local.lr": 1.0}, {"rounds": 7}, {"local.batch": 3}, {"participation": 0.5}]
+def test_what_no_three_fields_tell_apart_is_named_by_what_is_unusual(tmp_path: Path) -> None:
+    """As ablations are; one that has more of its own than a label can name has that of its directory."""
+    alone: list[dict[str, Any]] = [
+        {"local.lr": 1.0},
+        {"rounds": 7},
+        {"local.batch": 3},
+        {"participation": 0.5},
+    ]
+    everything = {field: value for change in alone for field, value in change.items()}
+    changes = [{}, *alone, everything]
     runs = [write_run(tmp_path / f"r{place}", change) for place, change in enumerate(changes)]
     found, _ = groups(*runs)
-    assert {one.label for one in found} == {f"fedavg + ce, r{place}" for place in range(5)}
-    moved = [write_run(tmp_path / f"d{place}" / "run", change) for place, change in enumerate(changes)]
-    found, _ = groups(*moved)
-    assert found[0].label.startswith("fedavg + ce, run, ")
+    notes = ["", ", local.lr=1", ", rounds=7", ", local.batch=3", ", participation=0.5", ", r5"]
+    assert {one.label for one in found} == {f"fedavg + ce{note}" for note in notes}
 
 
 def test_of_a_seed_that_was_run_twice_the_further_run_counts(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ _NOT_THE_METHOD = {"seed", "engine", "evaluate", "measures"}
 """Fields that runs of one group may differ in."""
 
 _MOST_NOTES = 3
-"""Fields that a label can name; if it takes more, it names the run's directory."""
+"""Fields that a label can name; if there are more, it names the run's directory."""
 
 _FIRST = ("data.name", "method.name", "method.loss.name")
 """Fields that groups are ordered by before all others."""
@@ -101,7 +101,8 @@ def settings_of(experiment: Experiment) -> Settings:
 
 
 def labels(everything: Sequence[Settings], paths: Sequence[Path]) -> list[str]:
-    """Method and loss of each, with what else differs; if that is much, with what tells them apart."""
+    """Method and loss of each, with what else differs; if that is much, with what tells them apart; and if
+    that is much too, with what each has that most haven't."""
     names = [f"{own['method.name']} + {own['method.loss.name']}" for own in everything]
     # The name tells methods apart; what else differs, such as a learning rate, it doesn't tell.
     others = [field for field in _differing(everything) if not field.startswith("method.")]
@@ -116,12 +117,20 @@ def labels(everything: Sequence[Settings], paths: Sequence[Path]) -> list[str]:
         noted = dict.fromkeys(noted, few)
     found = []
     for name, own, path in zip(names, everything, paths, strict=True):
-        notes = [f"{field}={short(own[field])}" for field in noted[name] if field in own]
-        found.append(", ".join([name, *notes] if len(noted[name]) <= _MOST_NOTES else [name, path.name]))
+        fields = noted[name]
+        if len(fields) > _MOST_NOTES:
+            fields = [field for field in fields if short(own.get(field)) != _usual(everything, field)]
+        notes = [f"{field}={short(own[field])}" for field in fields if field in own]
+        found.append(", ".join([name, *notes] if len(fields) <= _MOST_NOTES else [name, path.name]))
     counts = Counter(found)
     return [
         f"{label}, {path}" if counts[label] > 1 else label for label, path in zip(found, paths, strict=True)
     ]
+
+
+def _usual(everything: Sequence[Settings], field: str) -> str:
+    """The value that most have, the first of equals."""
+    return Counter(short(own.get(field)) for own in everything).most_common(1)[0][0]
 
 
 def _telling(everything: Sequence[Settings], names: Sequence[str], fields: Sequence[str]) -> list[str]:
