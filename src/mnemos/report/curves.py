@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from pathlib import Path
 
 import pandas as pd
@@ -24,25 +23,30 @@ def curve(runs: Sequence[Run], name: str) -> pd.DataFrame:
     return grouped.agg(["mean", "std", "count"]).fillna({"std": 0.0})
 
 
+def line_style(place: int) -> tuple[str, str]:
+    """Colour and dashes of a curve: 32 pairs that differ, and neighbours differ in both."""
+    dashes = ("-", "--", "-.", ":")
+    return COLOURS[place % len(COLOURS)], dashes[(place + place // len(COLOURS)) % len(dashes)]
+
+
 def draw_curves(
     groups: Mapping[str, Sequence[Run]], path: Path, name: str = "validation_accuracy", title: str = ""
 ) -> Path:
     """One line a group of runs (the mean over seeds) in a band of one standard deviation."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    styles = cycle(["-", "--", "-.", ":"])
-    for (label, runs), colour in zip(groups.items(), cycle(COLOURS), strict=False):
+    for place, (label, runs) in enumerate(groups.items()):
         points = curve(runs, name)
         rounds = points.index.to_numpy(dtype=float)
         mean, spread = points["mean"].to_numpy(), points["std"].to_numpy()
         marker = "o" if len(points) <= 30 else ""  # one point alone makes no line
-        style = next(styles)
+        colour, style = line_style(place)
         axes.plot(
             rounds, mean, style, color=colour, label=plain(label), linewidth=1.8, marker=marker, markersize=4
         )
         axes.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
     seeds = max(len(runs) for runs in groups.values())
-    spread_note = f" (mean ± std of {seeds} seeds)" if seeds > 1 else ""
+    spread_note = f"\nmean ± std of {seeds} seeds" if seeds > 1 else ""
     axes.set(
         xlabel="round", ylabel=_LABELS.get(name, name.replace("_", " ")) + spread_note, title=plain(title)
     )
