@@ -58,7 +58,7 @@ def aggregate(method, ends, start=None, buffers=(0.0, 0.0, 0.0), samples=(1, 1, 
     """The server after one round from these models."""
     start = torch.zeros(LAYOUT.size) if start is None else start
     updates = tuple(update(k, end, start, buffers[k % 3], samples[k % 3]) for k, end in enumerate(ends))
-    fold = method.server.fold(LAYOUT)
+    fold = method.fold(LAYOUT)
     cohort = Cohort(start, updates, LAYOUT)
     for one, weight in zip(updates, method.weighting.weigh_cohort(cohort), strict=True):
         fold.add(one, weight)

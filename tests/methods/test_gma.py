@@ -21,7 +21,7 @@ def step(options, weighting="samples"):
     """A round of two clients with 3 samples and 1, from a model of ones."""
     layout = Layout.of(nn.Linear(4, 1, bias=False))
     method = Gma.parse({"server": {"name": "gma", **options}, "weighting": weighting})
-    fold = method.server.fold(layout)
+    fold = method.fold(layout)
     for one in (update(0, 3, 1.0, 2.0, -1.0, 0.0), update(1, 1, 5.0, -2.0, -3.0, 4.0)):
         fold.add(one, method.weighting.weigh(one, layout))
     server = Server(torch.ones(4), torch.zeros(0), {})

@@ -30,7 +30,7 @@ def test_a_round_by_hand(by, body, rows, bias):
     module = nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 3, bias=bias))
     layout = Layout.of(module)
     method = LabelOwnerAveraging.parse({"weighting": {"name": "label-owners", "by": by}})
-    fold = method.server.fold(layout)
+    fold = method.fold(layout)
     for one in (update(0, 3, [1.0, 1.0, 0.0], 1.0, layout), update(1, 1, [0.0, 1.0, 0.0], 5.0, layout)):
         fold.add(one, method.weighting.weigh(one, layout))
     server = method.server_step(Server(torch.zeros(layout.size), torch.zeros(0), {}), fold.result())

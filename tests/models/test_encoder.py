@@ -148,9 +148,10 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(DataError, match=r"nothing.safetensors doesn't exist"):
         load_encoder(tmp_path / "nothing.safetensors")
     (tmp_path / "text").write_text("no safetensors")
-    for path in (tmp_path / "text", tmp_path):
-        with pytest.raises(DataError, match="can't be read as safetensors"):
-            load_encoder(path)
+    with pytest.raises(DataError, match="can't be read as safetensors"):
+        load_encoder(tmp_path / "text")
+    with pytest.raises(DataError, match="is a folder, and a safetensors file with an encoder is expected"):
+        load_encoder(tmp_path)
     save_file({"x": torch.zeros(1)}, tmp_path / "other", {"mnemos.encoder": "no JSON"})
     with pytest.raises(DataError, match="can't be read as safetensors"):
         load_encoder(tmp_path / "other")

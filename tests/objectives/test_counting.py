@@ -34,7 +34,7 @@ def test_validation_labels_count_if_asked_for(loss, counts):
     plan = Experiment.parse({"method": {"name": "fedavg", "loss": loss}}).plan
     none, samples, held_out = torch.zeros(0), torch.tensor([0, 2, 3]), torch.tensor([1, 4])
     met = torch.tensor([True, True, False, True])
-    task = Task(plan, 1, 0, none, none, {}, {}, samples, held_out, met)
+    task = Task(plan, 1, 0, none, none, {}, {}, samples, held_out, met, met)
     seen = view(Task.from_bytes(task.to_bytes()), torch.tensor([0, 0, 1, 1, 2, 3]), 4).counts
     assert seen.dtype == torch.float32
     assert seen.tolist() == counts

@@ -75,7 +75,7 @@ def paced(samples, round=1, **local):
     """The rates of a client's steps, and after which of them an epoch ends."""
     plan = load_experiment({"local": {"lr": 1.0, "batch": 2, **local}}).plan
     nothing = torch.zeros(0)
-    task = Task(plan, round, 0, nothing, nothing, {}, {}, torch.arange(samples), nothing, nothing)
+    task = Task(plan, round, 0, nothing, nothing, {}, {}, torch.arange(samples), *[nothing] * 3)
     settings = plan.local
     todo = Ration(task.samples, settings.batch, settings.epochs, settings.steps, 0.0, drop_single=False)
     return rates(task, todo), todo.ends

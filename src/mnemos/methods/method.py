@@ -128,15 +128,15 @@ class Method(Part):
         rule, weighting = type(self.rule).name, self.weighting
         if rule == "mean":
             return
-        for part in (*self.all_terms, self.correction):
+        if type(self.server).fold is not ServerStep.fold:
+            raise ConfigError(f"found {rule}; {type(self.server).name} has a mean of its own", "method.rule")
+        for part in (*self.all_terms, self.correction, self.server):
             if part.sends:
                 raise ConfigError(
                     f"found {rule}, which goes by models; with {type(part).name} a client also sends "
                     f"{part.sends}",
                     "method.rule",
                 )
-        if type(self.server).fold is not ServerStep.fold:
-            raise ConfigError(f"found {rule}; {type(self.server).name} has a mean of its own", "method.rule")
         if weighting.falls_short or not (weighting.plain or self.rule.by_layer):
             raise ConfigError(f"found {rule}, which can't weigh by {type(weighting).name}", "method.rule")
 
