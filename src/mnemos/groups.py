@@ -28,6 +28,7 @@ from mnemos.message import Plan, Task
 from mnemos.meta import MetaStep
 from mnemos.methods.exchange import Cohort, Server, State, Update
 from mnemos.methods.method import Method
+from mnemos.methods.part import Single
 from mnemos.ranks.spectra import ranked
 from mnemos.states import Shelves
 from mnemos.vector import Layout
@@ -358,10 +359,10 @@ class _Averaging:
 
     def add(self, update: Update) -> None:
         weighting = self._method.weighting
-        if weighting.compares:
-            self._compared.append(replace(update, state={}))  # which is held elsewhere by now
-        else:
+        if isinstance(weighting, Single):
             self._fold.add(update, weighting.weigh(update, self._layout))
+        else:
+            self._compared.append(replace(update, state={}))  # which is held elsewhere by now
 
     def result(self, number: int) -> tuple[Server, list[Record]]:
         records = list(self._compare(number, tuple(self._compared)))

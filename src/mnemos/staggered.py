@@ -24,7 +24,7 @@ from mnemos.measures.measure import Record
 from mnemos.measures.task_forgetting import TaskForgetting
 from mnemos.message import Task
 from mnemos.methods.exchange import Server, State, Update
-from mnemos.methods.part import Correction, ServerStep
+from mnemos.methods.part import Correction, ServerStep, Single
 from mnemos.models.mixed import Mixed
 from mnemos.states import Shelves
 from mnemos.traffic import Flight, Traffic
@@ -150,7 +150,11 @@ def check_clock(experiment: Experiment) -> None:
             "stream.advance",
             "found lazy, which goes by the cohorts of synchronous rounds; allowed with this clock: clock",
         ),
-        (weighting.compares, "method.weighting", f"found {type(weighting).name}, which needs {_SAME}"),
+        (
+            not isinstance(weighting, Single),
+            "method.weighting",
+            f"found {type(weighting).name}, which needs {_SAME}",
+        ),
         (bool(in_step), "method", f"found {' and '.join(in_step)}, made for {_SAME}"),
         (
             clock.applies == "model" and type(server).fold is not ServerStep.fold,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -23,8 +23,6 @@ class Blended(Options):
 @weightings.register("blend")
 class Blend(Weighting):
     """α_k = Σ_j c_j α_k^(j): a mean of other weightings' shares, with c_j adding up to one."""
-
-    compares: ClassVar[bool] = True
 
     of: tuple[Blended, ...] = Field(min_length=1, description="the weightings and their shares")
 

@@ -15,6 +15,7 @@ from mnemos.methods.part import (
     Correction,
     Rule,
     ServerStep,
+    Single,
     Weighting,
     buffer_policies,
     corrections,
@@ -31,7 +32,7 @@ class NoCorrection(Correction):
 
 
 @weightings.register("samples")
-class Samples(Weighting):
+class Samples(Single):
     """aₖ = nₖ, the number of training samples."""
 
     plain = True
@@ -42,7 +43,7 @@ class Samples(Weighting):
 
 
 @weightings.register("uniform")
-class Uniform(Weighting):
+class Uniform(Single):
     """aₖ = 1."""
 
     plain = True

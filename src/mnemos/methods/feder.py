@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -35,8 +35,6 @@ class LayerMetric(Weighting):
     have no weight, and the layer shrinks by what is missing, down to zero where nobody has any. (Batch-norm's
     statistics don't.)
     """
-
-    compares: ClassVar[bool] = True
 
     form: Literal["improved", "initial"] = Field(
         "improved", description="algorithm 4; or 3: no floor, and a plain mean of tensors without a metric"
@@ -152,8 +150,6 @@ class NetworkRank(Weighting):
     H are the effective ranks of all layers' sides, and d is how many there are: equation 2.10 before its
     logarithm, which can be negative (`log` takes it). The thesis' way out where models have different layers.
     """
-
-    compares: ClassVar[bool] = True
 
     log: bool = Field(False, description="take the logarithm, as the equation does")
     floor: float = Field(1e-3, gt=0, description="least number of a model")

@@ -15,7 +15,7 @@ from mnemos.methods.exchange import Finished, State, Update, Weight
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.head import check_classifier, classifier
 from mnemos.methods.method import methods
-from mnemos.methods.part import Weighting, weightings
+from mnemos.methods.part import Single, Weighting, weightings
 from mnemos.objectives.masked_ce import MaskedCrossEntropy
 from mnemos.objectives.objective import Objective, objectives
 from mnemos.vector import Layout
@@ -24,7 +24,7 @@ _HELD = "label-owners.held"
 
 
 @weightings.register("label-owners")
-class LabelOwners(Weighting):
+class LabelOwners(Single):
     """aₖ for all tensors but the classifier, whose row c counts aₖ if client k holds class c, else 0.
 
     A row nobody of the cohort holds has no update. This tells the server which classes a client holds.

@@ -152,10 +152,7 @@ class Correction(MethodPart):
 
 
 class Weighting(MethodPart):
-    """How much each client's tensors count."""
-
-    compares: ClassVar[bool] = False
-    """Whether a weight depends on the other clients': a round's updates are then kept until all are back."""
+    """How much each client's tensors count beside those of the round's other clients."""
 
     plain: ClassVar[bool] = False
     """Whether a client counts the same in all layers, whatever the others do."""
@@ -165,15 +162,23 @@ class Weighting(MethodPart):
         """Whether its weights may sum to less than one, and the model is to shrink by what is missing."""
         return False
 
-    def weigh(self, update: Update, layout: Layout) -> Weight:
-        """A client's weight, not yet normalised; for weightings that don't compare."""
-        raise NotImplementedError(f"{type(self).name} weighs whole cohorts")
-
+    @abstractmethod
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
         """Each client's weight in a cohort, aₖ = K αₖ with Σ αₖ = 1, for each parameter and buffer entry.
 
         Times K, so that equal clients have weights of exactly 1, whatever their number.
         """
+
+
+class Single(Weighting):
+    """A weighting that looks at one client at a time: updates needn't be kept until all are back."""
+
+    @abstractmethod
+    def weigh(self, update: Update, layout: Layout) -> Weight:
+        """A client's weight, not yet normalised."""
+
+    def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
+        """The same, normalised."""
         weights = [self.weigh(update, cohort.layout) for update in cohort.updates]
         sums = [sum(column) / len(weights) for column in zip(*weights, strict=True)]
         for weight in weights:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -29,8 +29,6 @@ class Precision(Weighting):
     over its data. (The authors are said to take Adam's second moment, of which no code was found.) With a
     small ε, clients that don't use a parameter (v ≈ 0) decide about it. Buffers count by samples.
     """
-
-    compares: ClassVar[bool] = True
 
     epsilon: float = Field(
         1e-3, ge=1e-20, description="added to the variance; the larger, the nearer to a plain mean"
