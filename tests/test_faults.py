@@ -6,6 +6,8 @@ import torch
 
 import mnemos
 from interrupt import Stop
+from mnemos.engines.engine import Lost
+from mnemos.engines.serial import SerialRunner
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
@@ -154,3 +156,33 @@ def test_wrong_faults_are_one_sentence(changes, words):
 def test_a_round_whose_updates_are_all_refused_ends_the_run():
     with pytest.raises(DivergedError, match="no update of the 8 clients"):
         play(experiment(), lambda update, layout: "no")
+
+
+class Losing(SerialRunner):
+    """Loses what some clients have computed."""
+
+    gone = (1, 4)
+
+    def run(self, cohort):
+        for update in super().run(cohort):
+            yield Lost(update.client, "worker died") if update.client in self.gone else update
+
+
+@pytest.mark.parametrize("clock", ["rounds", "fedbuff"])
+def test_what_an_engine_has_lost_is_recorded_with_the_reason(clock):
+    """Beside clients that only pretend to train, and those that vanish: the round is the others'."""
+    description = experiment(
+        rounds=1,
+        clock={"name": clock, "buffer": 8} if clock == "fedbuff" else clock,
+        faults=[{"name": "drop-outs", "rate": 0.3}],
+    )
+    federation = Federation(description)
+    runner = Losing(description.engine, federation.plan, federation.dataset)
+    outcome = federation.advance(runner)
+    federation.close()
+    vanished = named(outcome, "dropped")
+    assert vanished
+    assert set(vanished).isdisjoint(Losing.gone)
+    assert named(outcome, "dropped: worker died") == [1, 4]
+    trained = set(named(outcome, "train_loss")) - {None}
+    assert trained == set(range(8)) - {1, 4, *vanished}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from mnemos.data.dataset import Dataset
-from mnemos.engines.engine import Runner
+from mnemos.engines.engine import Lost, Runner
 from mnemos.experiment import Experiment
 from mnemos.faults import Pretence, pretended
 from mnemos.message import Task
@@ -28,7 +28,7 @@ class Arrival(NamedTuple):
     """None: the client has vanished."""
     trained: bool = True
     reason: str | None = None
-    """Why it is put aside."""
+    """Why it is put aside, or was lost, as far as that is known."""
 
 
 class Arrivals:
@@ -80,23 +80,23 @@ class Arrivals:
                 yield one._replace(reason=next(filter(None, reasons), None))
 
     def _arriving(self, runner: Runner, tasks: Iterable[Task], last: Tensor) -> Iterator[Arrival]:
-        order: dict[int, int] = {}
-        others: deque[Arrival] = deque()  # who doesn't train; in order, like those who do
+        waiting: deque[Arrival | None] = deque()  # in order; None of those who train
 
         def training() -> Iterator[Task]:
             for task in tasks:
-                order[task.client] = len(order)
                 instead = self._instead(task, last)
+                waiting.append(instead)
                 if instead is None:
                     yield task
-                else:
-                    others.append(instead)
 
-        for update in runner.run(training()):
-            while others and order[others[0].client] < order[update.client]:
-                yield others.popleft()
-            yield Arrival(update.client, update)
-        yield from others
+        for heard in runner.run(training()):
+            while (instead := waiting.popleft()) is not None:
+                yield instead
+            if isinstance(heard, Lost):
+                yield Arrival(heard.client, reason=heard.reason)
+            else:
+                yield Arrival(heard.client, heard)
+        yield from filter(None, waiting)
 
     def _instead(self, task: Task, last: Tensor) -> Arrival | None:
         """What a client does instead of training; None: it trains."""

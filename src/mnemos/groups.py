@@ -175,7 +175,8 @@ class Group:
         done = Progress(server)
         for client, update, trained, reason in arriving:
             if update is None:
-                done.records.append(Record(number, "dropped", 1.0, client=client))
+                name = "dropped" if reason is None else f"dropped: {reason}"
+                done.records.append(Record(number, name, 1.0, client=client))
                 continue
             done.arrived.append(client)
             done.sent += self._sent(update)

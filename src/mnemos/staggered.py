@@ -14,7 +14,7 @@ from torch import Tensor
 from mnemos.arrivals import Check
 from mnemos.clocks.asynchronous import Asynchronous
 from mnemos.data.streams.tasks import Tasks
-from mnemos.engines.engine import Runner
+from mnemos.engines.engine import Lost, Runner
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.faults import Pretence
@@ -56,7 +56,7 @@ class Staggered(Group):
                 clients = np.array([flight.client for flight in together])
                 yield from self.tasks(version + 1, clients, sent[version], states, runner)
 
-        updates = dict(before.updates)
+        updates: dict[int, Update | Lost] = dict(before.updates)
         if any(flight.client not in updates for flight in turn.arrived):
             missing = [f for f in (*before.standing.flights, *turn.sent) if f.client not in updates]
             heard = (task for task in tasks(missing) if not self._arrivals.vanishes(task))
@@ -77,7 +77,7 @@ class Staggered(Group):
         done.received = self.received(done.server) * len(turn.sent)
         done.records.append(Record(number, "time", turn.after.time))
         flying = {flight.client for flight in turn.after.flights}
-        left = {client: update for client, update in updates.items() if client in flying}
+        left = {who: one for who, one in updates.items() if who in flying and isinstance(one, Update)}
         done.server = Flights(turn.after, sent, left).into(done.server)
         return done
 
@@ -89,11 +89,11 @@ class Staggered(Group):
 class _Ready(Runner):
     """Hands over what has been computed, in the place of an engine."""
 
-    def __init__(self, runner: Runner, updates: Mapping[int, Update]) -> None:
+    def __init__(self, runner: Runner, updates: Mapping[int, Update | Lost]) -> None:
         super().__init__(runner.engine, runner.plan)
         self._updates = updates
 
-    def run(self, cohort: Iterable[Task]) -> Iterator[Update]:
+    def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
         """The clients' updates."""
         return (self._updates[task.client] for task in cohort)
 

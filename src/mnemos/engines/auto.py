@@ -17,7 +17,7 @@ from mnemos.client import fresh_model
 from mnemos.cores import cores
 from mnemos.data.dataset import Dataset
 from mnemos.data.folder import recall, remember
-from mnemos.engines.engine import Engine, Runner, Work, engines
+from mnemos.engines.engine import Engine, Lost, Runner, Work, engines
 from mnemos.engines.serial import Serial
 from mnemos.engines.threads import Threads, one_by_one
 from mnemos.engines.vmap import Vmap
@@ -49,7 +49,7 @@ class AutoRunner(Runner):
         self._work = work
         self._chosen: Runner | None = None
 
-    def run(self, cohort: Iterable[Task]) -> Iterator[Update]:
+    def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
         """The updates of a cohort, by the engine chosen."""
         if self._chosen is None:
             cohort = list(cohort)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn, Self
+from typing import NamedTuple, NoReturn, Self
 
 from pydantic import Field
 
@@ -25,6 +25,14 @@ class Work:
     rounds: int
 
 
+class Lost(NamedTuple):
+    """A client that was to train, and of which nothing can be expected any more."""
+
+    client: int
+    reason: str
+    """In a few words, for the record: `timeout`, `worker died`."""
+
+
 class Runner(ABC):
     """An opened engine: runs one cohort after another until it is closed."""
 
@@ -37,7 +45,7 @@ class Runner(ABC):
         """Why this engine was taken, if there was a choice."""
 
     @abstractmethod
-    def run(self, cohort: Iterable[Task]) -> Iterator[Update]:
+    def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
         """The updates of a cohort, in the cohort's order, each as soon as its turn has come."""
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from mnemos.data.dataset import Dataset
 from mnemos.engines.auto import Auto
-from mnemos.engines.engine import Engine, Runner, Work
+from mnemos.engines.engine import Engine, Lost, Runner, Work
 from mnemos.engines.threads import one_by_one
 from mnemos.message import Plan, Task
 from mnemos.methods.exchange import Update
@@ -37,7 +37,7 @@ class SeveralRunner(Runner):
         self.why = why or runners[0].why
         self._runners, self._opened = runners, opened
 
-    def run(self, cohort: Iterable[Task]) -> Iterator[Update]:
+    def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
         """The updates of a cohort; those with one model go through together as long as none is in between."""
         for which, tasks in groupby(cohort, self._which):
             yield from self._runners[which].run(tasks)
