@@ -74,10 +74,9 @@ class Curvature(Term):
             squares = squares + some.sum(gradients.square())
         return {_F: squares}
 
-    @property
-    def sends(self) -> str:
-        """Beside the model."""
-        return "its Fisher information"
+    def sends(self, layout: Layout) -> State:
+        """Two numbers a parameter."""
+        return {_F: layout.zeros(), _FW: layout.zeros()}
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """F and F ⊙ w, sent and remembered."""

@@ -80,10 +80,9 @@ class Normalised(ServerStep):
             "FedNova takes a client's momentum to begin at zero, which local.optimizer_state=kept changes",
         )
 
-    @property
-    def sends(self) -> str:
-        """Beside the model."""
-        return "its number of steps"
+    def sends(self, layout: Layout) -> State:
+        """One number."""
+        return {_WORK: torch.zeros(())}
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """aᵢ."""

@@ -114,7 +114,7 @@ class Method(Part):
                 "denominator, are for server: replace",
                 "method.server",
             )
-        self._check_rule()
+        self._check_rule(layout)
         acting: list[MethodPart] = [*self._losses] if self.traced else []
         acting += [part for place in ("look", "correct", "settle") for part in self._hooks[place]]
         if self.traced and acting:
@@ -123,7 +123,7 @@ class Method(Part):
                 "method",
             )
 
-    def _check_rule(self) -> None:
+    def _check_rule(self, layout: Layout) -> None:
         """A rule other than the mean takes models, and nothing that is to be a mean."""
         rule, weighting = type(self.rule).name, self.weighting
         if rule == "mean":
@@ -131,10 +131,10 @@ class Method(Part):
         if type(self.server).fold is not ServerStep.fold:
             raise ConfigError(f"found {rule}; {type(self.server).name} has a mean of its own", "method.rule")
         for part in (*self.all_terms, self.correction, self.server):
-            if part.sends:
+            if sent := part.sends(layout):
                 raise ConfigError(
                     f"found {rule}, which goes by models; with {type(part).name} a client also sends "
-                    f"{part.sends}",
+                    f"{min(sent)}",
                     "method.rule",
                 )
         if weighting.falls_short or not (weighting.plain or self.rule.by_layer):
@@ -155,6 +155,10 @@ class Method(Part):
     def client_state(self, layout: Layout) -> State:
         """What a client remembers before its first round."""
         return _union(part.client_state(layout) for part in self.parts)
+
+    def sends(self, layout: Layout) -> State:
+        """What clients upload beside the model, by names, shapes and types."""
+        return _union(part.sends(layout) for part in self.parts)
 
     def broadcast(self, server: Server) -> State:
         """What clients receive beside the model."""

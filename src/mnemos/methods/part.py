@@ -41,10 +41,9 @@ class MethodPart(Part):
     in_step: ClassVar[bool] = False
     """Whether a round's clients must have been sent the same model, which asynchronous ones aren't."""
 
-    @property
-    def sends(self) -> str:
-        """What is uploaded beside the model, in a few words; empty: nothing."""
-        return ""
+    def sends(self, layout: Layout) -> State:
+        """What is uploaded beside the model, as an example: names, shapes and types."""
+        return {}
 
     @property
     def surveys(self) -> When | None:
@@ -107,7 +106,7 @@ class MethodPart(Part):
     def upload(self, done: Finished) -> tuple[State, State]:
         """(what is sent beside the model, what the client will remember of the part's state).
 
-        Whatever is sent, `sends` says so.
+        What is sent looks as `sends` says.
         """
         return {}, {}
 

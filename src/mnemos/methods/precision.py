@@ -15,6 +15,7 @@ from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.method import methods
 from mnemos.methods.part import Weighting, weightings
 from mnemos.objectives.objective import Loss
+from mnemos.vector import Layout
 
 _VARIANCE = "precision.variance"
 _MOST = 1e15
@@ -49,10 +50,9 @@ class Precision(Weighting):
         gradient: Tensor = grad(total)(parameters)
         return {_VARIANCE: gradient.square() / samples.clamp_min(1)}  # an empty batch adds nothing
 
-    @property
-    def sends(self) -> str:
-        """Beside the model."""
-        return "its gradients' variance"
+    def sends(self, layout: Layout) -> State:
+        """A number a parameter."""
+        return {_VARIANCE: layout.zeros()}
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """v_k."""

@@ -147,10 +147,9 @@ class Prototypes(Term):
             own = own * batch.mask[:, None]
         return {_SUMS: own.T @ features, _SQUARES: own.T @ features.square().sum(1)}
 
-    @property
-    def sends(self) -> str:
-        """Beside the model."""
-        return "its prototypes and which classes they are of" if self.aggregate else ""
+    def sends(self, layout: Layout) -> State:
+        """The same as is kept, and the number of samples."""
+        return {**self._none(layout), _SAMPLES: torch.zeros(())} if self.aggregate else {}
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """The client's prototypes of this round are sent; it remembers them beside those of other classes."""

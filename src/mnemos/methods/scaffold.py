@@ -79,10 +79,9 @@ class ControlVariates(Correction):
 
         return {_GRADIENT: grad(total)(parameters)}
 
-    @property
-    def sends(self) -> str:
-        """Beside the model."""
-        return "the change of its control variate"
+    def sends(self, layout: Layout) -> State:
+        """A number a parameter."""
+        return {_C: layout.zeros()}
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """(cᵢ⁺ − cᵢ, cᵢ⁺)."""
