@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from mnemos.data.dataset import Dataset
@@ -14,10 +15,24 @@ from mnemos.experiment import Experiment
 from mnemos.faults import Pretence, pretended
 from mnemos.message import Task
 from mnemos.methods.exchange import Cohort, Update
+from mnemos.screens.sound import Asked, Form
 from mnemos.vector import Layout
 
 Check = Callable[[Update, Layout], str | None]
 """Looks at one update before it touches the aggregate: the reason to put it aside, or None."""
+
+DROPPED, REJECTED = "dropped", "rejected"
+"""How the names of records begin: of clients that weren't heard of, and of updates that were put aside."""
+
+
+def dropped(reason: str | None) -> str:
+    """The name of the record of a client that wasn't heard of."""
+    return DROPPED if reason is None else f"{DROPPED}: {reason}"
+
+
+def rejected(reason: str) -> str:
+    """The name of the record of an update that was put aside."""
+    return f"{REJECTED}: {reason}"
 
 
 class Arrival(NamedTuple):
@@ -36,6 +51,7 @@ class Arrivals:
 
     def __init__(self, experiment: Experiment, dataset: Dataset, layout: Layout, population: int) -> None:
         self._experiment, self._dataset, self._layout = experiment, dataset, layout
+        self._form = Form(layout.zeros(), torch.zeros(layout.buffer_size), experiment.method.sends(layout))
         self._pretenders: dict[int, Pretence] = {
             client: fault
             for fault in experiment.faults
@@ -50,9 +66,12 @@ class Arrivals:
         start: Tensor,
         last: Tensor,
         checks: tuple[Check, ...],
+        attempt: int = 0,
     ) -> Iterator[Arrival]:
         """The round's clients, in the order of the tasks; `last` is the change that led to the model sent."""
-        arriving = self._checked(self._arriving(runner, tasks, last), checks)
+        arriving = (
+            self._checked(asked, one, checks) for asked, one in self._arriving(runner, tasks, last, attempt)
+        )
         if not self._experiment.screens:
             yield from arriving
             return
@@ -66,41 +85,49 @@ class Arrivals:
         for one in arrived:
             yield one._replace(reason=one.reason or reasons.get(one.client))
 
-    def vanishes(self, task: Task) -> bool:
+    def vanishes(self, task: Task, attempt: int = 0) -> bool:
         """Whether nothing will be heard of a client."""
         seed = self._experiment.seed
-        return any(fault.vanishes(task.client, task.round, seed) for fault in self._experiment.faults)
+        return any(
+            fault.vanishes(task.client, task.round, seed, attempt) for fault in self._experiment.faults
+        )
 
-    def _checked(self, arriving: Iterable[Arrival], checks: tuple[Check, ...]) -> Iterator[Arrival]:
-        for one in arriving:
-            if one.update is None:
-                yield one
-            else:
-                reasons = (check(one.update, self._layout) for check in checks)
-                yield one._replace(reason=next(filter(None, reasons), None))
+    def _checked(self, asked: Asked, one: Arrival, checks: tuple[Check, ...]) -> Arrival:
+        """What is wrong with one update by itself; what checks see has the form of one."""
+        if one.update is None:
+            return one
+        reason = self._form.flaw(one.update, asked, trained=one.trained)
+        if reason is None:
+            reasons = (check(one.update, self._layout) for check in checks)
+            reason = next(filter(None, reasons), None)
+        return one._replace(reason=reason)
 
-    def _arriving(self, runner: Runner, tasks: Iterable[Task], last: Tensor) -> Iterator[Arrival]:
-        waiting: deque[Arrival | None] = deque()  # in order; None of those who train
+    def _arriving(
+        self, runner: Runner, tasks: Iterable[Task], last: Tensor, attempt: int
+    ) -> Iterator[tuple[Asked, Arrival]]:
+        waiting: deque[tuple[Asked, Arrival | None]] = deque()  # in order; None of those who train
 
         def training() -> Iterator[Task]:
             for task in tasks:
-                instead = self._instead(task, last)
-                waiting.append(instead)
+                instead = self._instead(task, last, attempt)
+                waiting.append((Asked.by(task), instead))
                 if instead is None:
                     yield task
 
         for heard in runner.run(training()):
-            while (instead := waiting.popleft()) is not None:
-                yield instead
+            asked, instead = waiting.popleft()
+            while instead is not None:
+                yield asked, instead
+                asked, instead = waiting.popleft()
             if isinstance(heard, Lost):
-                yield Arrival(heard.client, reason=heard.reason)
+                yield asked, Arrival(asked.client, reason=heard.reason)
             else:
-                yield Arrival(heard.client, heard)
-        yield from filter(None, waiting)
+                yield asked, Arrival(asked.client, heard)
+        yield from ((asked, instead) for asked, instead in waiting if instead is not None)
 
-    def _instead(self, task: Task, last: Tensor) -> Arrival | None:
+    def _instead(self, task: Task, last: Tensor, attempt: int) -> Arrival | None:
         """What a client does instead of training; None: it trains."""
-        if self.vanishes(task):
+        if self.vanishes(task, attempt):
             return Arrival(task.client)
         fault = self._pretenders.get(task.client)
         if fault is None:

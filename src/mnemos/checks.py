@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from mnemos.client import has_batch_norm
+from mnemos.clocks.asynchronous import Asynchronous
 from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Assignment, Ints, label_skew
 from mnemos.data.stream import Flow
@@ -121,6 +122,21 @@ def check_measures(experiment: Experiment, dataset: Dataset, flow: Flow, layout:
             measure.check(Occasions(flow, validations, tests, len(dataset.test), layout))
         except ConfigError as error:
             raise error.under(f"measures.{type(measure).name}") from None
+
+
+def check_company(experiment: Experiment, cohort: int) -> None:
+    """Refuse rounds that take more clients than they have."""
+    fewest = experiment.min_clients
+    if isinstance(experiment.clock, Asynchronous) and fewest > 1:
+        raise ConfigError(
+            f"found {fewest}; an asynchronous server doesn't repeat rounds; allowed with this clock: 1",
+            "min_clients",
+        )
+    if fewest > cohort:
+        raise ConfigError(
+            f"found {fewest}, and a round has {cohort} clients (participation); allowed: 1 to {cohort}",
+            "min_clients",
+        )
 
 
 def screening(experiment: Experiment, cohort: int) -> Iterator[str]:

@@ -39,6 +39,12 @@ class DivergedError(MnemosError):
     exit_code = 4
 
 
+class PausedError(MnemosError):
+    """A federation that can't go on for now: too few clients could be used. All finished rounds are saved."""
+
+    exit_code = 5
+
+
 def allowed(names: Iterable[str]) -> str:
     """`allowed: a, b, c` for the end of an error sentence."""
     return "allowed: " + ", ".join(sorted(names))

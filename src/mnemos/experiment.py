@@ -84,6 +84,8 @@ class Experiment(Options):
     clock: Annotated[Clock, clocks] = Rounds()
     faults: tuple[Annotated[Fault, known_faults], ...] = ()
     screens: tuple[Annotated[Screen, known_screens], ...] = ()
+    min_clients: int = Field(1, ge=1, description="updates that a round takes; with fewer it is repeated")
+    retries: int = Field(2, ge=0, le=1000, description="how often, with other clients, before the run pauses")
     rounds: int = Field(50, ge=1)
     evaluate: Evaluate = Evaluate()
     measures: tuple[Annotated[Measure, known_measures], ...] = ()

@@ -23,8 +23,8 @@ from mnemos.vector import Layout, square_sum
 class Fault(Part):
     """Something that goes wrong at clients."""
 
-    def vanishes(self, client: int, round: int, seed: int) -> bool:
-        """Whether a client is never heard of again in a round."""
+    def vanishes(self, client: int, round: int, seed: int, attempt: int) -> bool:
+        """Whether a client is never heard of again in a round, or in another attempt at it."""
         return False
 
 
@@ -49,9 +49,10 @@ class DropOuts(Fault):
 
     rate: float = Field(gt=0, le=1, description="probability that a selected client vanishes")
 
-    def vanishes(self, client: int, round: int, seed: int) -> bool:
+    def vanishes(self, client: int, round: int, seed: int, attempt: int) -> bool:
         """By a draw of its own."""
-        return bool(rng.numpy_generator(seed, "drop-outs", round, client).random() < self.rate)
+        again = (attempt,) if attempt else ()
+        return bool(rng.numpy_generator(seed, "drop-outs", round, client, *again).random() < self.rate)
 
 
 @faults.register("free-riders")

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from mnemos import rng
 from mnemos.arrivals import Check
-from mnemos.checks import check, check_measures, check_model, screening, warnings
+from mnemos.attempts import Attempts
+from mnemos.checks import check, check_company, check_measures, check_model, screening, warnings
 from mnemos.client import fresh_model
 from mnemos.clocks.clock import Timed
 from mnemos.data.dataset import Dataset, Split
@@ -85,6 +86,7 @@ class Federation:
         self.layout = Layout.of(module)
         check_measures(experiment, self.dataset, self.flow, self.layout)
         self.method = experiment.method
+        check_company(experiment, self.cohort_size)
         sentences = list(screening(experiment, self.cohort_size))
         self.groups = [self._group(which, module, sentences) for which in range(len(self._cast.models))]
         self.warnings = tuple(dict.fromkeys(sentences))
@@ -96,6 +98,8 @@ class Federation:
         self.round = 0
         self._begun = False
         self.at_chance_since: int | None = None
+        self.in_vain = 0
+        """How often the next round was tried before the run paused: it is tried so many times more."""
         self._held_out = torch.from_numpy(self.assignment.union_held_out())
 
     def _group(self, which: int, module: nn.Module, sentences: list[str]) -> Group:
@@ -161,19 +165,15 @@ class Federation:
         self.states.drop()  # of a round that was broken off
         untrained = [] if self.round else list(self._before_training())
         before = [self._part(which) for which in range(len(self.groups))]
-        done = [self._progress(number, which, before[which], runner) for which in range(len(before))]
-        records = [*untrained, *(record for one in done for record in one.records)]
-        futile = any(one.arrived for one in done) and not any(one.used for one in done)
-        if futile and self.traffic is None:  # an asynchronous server just waits for others
-            raise DivergedError(f"round {number}: no update of the {self.cohort_size} clients could be used")
+        done, attempts = self._trained(number, before, runner)
+        records = [*untrained, *attempts.records, *(record for one in done for record in one.records)]
         said = self._talk(number, done)
         after = [
             group.moved(old, one.server) for group, old, one in zip(self.groups, before, done, strict=True)
         ]
         if self._pace is not None and self.traffic is None:
-            arrived = (client for one in done for client in one.arrived)
-            slowest = max((self._pace.duration(client, number) for client in arrived), default=0.0)
-            time = time_of(before[0].state) + slowest
+            arrived = [*attempts.lost, [client for one in done for client in one.arrived]]
+            time = time_of(before[0].state) + sum(self._pace.slowest(one, number) for one in arrived)
             after = [one.moved(one.model, timed(time)) for one in after]
             records.append(Record(number, "time", time))
         server = self._joined(after)
@@ -190,8 +190,8 @@ class Federation:
         if samples:
             records.append(Record(number, "train_loss", mean))
         records += [
-            Record(number, "bytes_up", float(said + sum(one.sent for one in done))),
-            Record(number, "bytes_down", float(said + sum(one.received for one in done))),
+            Record(number, "bytes_up", float(said + attempts.sent + sum(one.sent for one in done))),
+            Record(number, "bytes_down", float(said + attempts.received + sum(one.received for one in done))),
         ]
         records += [record for one in done for record in one.watched]
         validation, test = self._evaluate(number)
@@ -200,13 +200,44 @@ class Federation:
         stuck = self._at_chance(number, scores)
         return Outcome(number, records, mean, scores, test and test.together, stuck)
 
-    def _progress(self, number: int, which: int, server: Server, runner: Runner) -> Progress:
-        """What becomes of a group in a round."""
+    def _trained(self, number: int, before: list[Server], runner: Runner) -> tuple[list[Progress], Attempts]:
+        """What becomes of the groups in a round; and what was lost on attempts that came to too little."""
+        attempts, cohort = Attempts(number, self.experiment.min_clients), self.cohort(number)
+        tried = cohort
+        for attempt in range(self.in_vain + self.experiment.retries + 1):
+            if attempt:
+                cohort = self._others(number, attempt, tried)
+                tried = np.union1d(tried, cohort)
+            groups = range(len(before))
+            done = [self._progress(number, which, cohort, before[which], runner, attempt) for which in groups]
+            if self.traffic is not None or attempts.suffice(done):  # an asynchronous server waits for others
+                self.in_vain = 0
+                return done, attempts
+            attempts.give_up(done)
+            self.states.drop()
+        self.in_vain = len(attempts.lost)
+        raise attempts.error()
+
+    def _others(self, number: int, attempt: int, tried: Ints) -> Ints:
+        """Clients for another attempt at a round: none that was tried, if there are more."""
+        eligible = self.flow.eligible(number)
+        everyone = np.arange(eligible) if isinstance(eligible, int) else eligible
+        left: Ints = np.setdiff1d(everyone, tried)
+        if len(left) < self.experiment.min_clients:
+            left = everyone  # those that were lost may be back
+        generator = rng.numpy_generator(self.experiment.seed, "selection", number, attempt)
+        return self.experiment.selection.select(left, min(self.cohort_size, len(left)), generator)
+
+    def _progress(
+        self, number: int, which: int, cohort: Ints, server: Server, runner: Runner, attempt: int
+    ) -> Progress:
+        """What becomes of a group in a round of a cohort."""
         group = self.groups[which]
         if isinstance(group, Staggered):
             return group.meet(number, server, self.states, runner, self.checks)
-        clients, tasks = self._clients(self.cohort(number), which), self._tasks(number, runner, which)
-        return group.advance(number, clients, tasks, server, self.states, runner, self.checks)
+        clients = self._clients(cohort, which)
+        tasks = group.tasks(number, clients, server, self.states, runner)
+        return group.advance(number, clients, tasks, server, self.states, runner, self.checks, attempt)
 
     def _talk(self, number: int, done: list[Progress]) -> int:
         """Let models learn from each other, if it is time; gives the bytes that peers have sent for it."""

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mnemos.arrivals import Arrival, Arrivals, Check
+from mnemos.arrivals import Arrival, Arrivals, Check, dropped, rejected
 from mnemos.client import kept
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.partition import Ints
@@ -55,9 +55,12 @@ class Progress:
     """Bytes."""
     received: int = 0
     """Bytes."""
+    asked: int = 0
+    """How many clients were to train."""
     arrived: list[int] = field(default_factory=list)
-    """The clients that were heard of."""
+    """Those of them that were heard of."""
     used: int = 0
+    """How many of their updates count."""
 
 
 Start = Callable[[int], tuple[Tensor, Tensor]]
@@ -152,10 +155,11 @@ class Group:
         states: Shelves,
         runner: Runner,
         checks: tuple[Check, ...],
+        attempt: int = 0,
     ) -> Progress:
         """Train, screen and gather; clients' new states are held, not yet committed."""
         last = server.state.get(_LAST, server.model[:0])
-        arriving = self._arrivals.of(runner, tasks, server.model, last, checks)
+        arriving = self._arrivals.of(runner, tasks, server.model, last, checks, attempt)
         watches, start = self._watches(number, clients, server), partial(self._start, server)
         done = self._gather(number, arriving, server, states, self._gathering(server), watches, start)
         done.received = self.received(done.server) * len(clients)
@@ -174,14 +178,14 @@ class Group:
         """Take in a round's clients as they arrive."""
         done = Progress(server)
         for client, update, trained, reason in arriving:
+            done.asked += 1
             if update is None:
-                name = "dropped" if reason is None else f"dropped: {reason}"
-                done.records.append(Record(number, name, 1.0, client=client))
+                done.records.append(Record(number, dropped(reason), 1.0, client=client))
                 continue
             done.arrived.append(client)
             done.sent += self._sent(update)
             if reason is not None:
-                done.records.append(Record(number, f"rejected: {reason}", 1.0, client=client))
+                done.records.append(Record(number, rejected(reason), 1.0, client=client))
                 continue
             model, buffers = start(client)
             for watch in watches[client]:

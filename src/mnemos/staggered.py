@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mnemos.arrivals import Check
+from mnemos.arrivals import Check, rejected
+from mnemos.attempts import spoilt
 from mnemos.clocks.asynchronous import Asynchronous
 from mnemos.data.streams.tasks import Tasks
 from mnemos.engines.engine import Lost, Runner
@@ -26,8 +27,13 @@ from mnemos.message import Task
 from mnemos.methods.exchange import Server, State, Update
 from mnemos.methods.part import Correction, ServerStep, Single
 from mnemos.models.mixed import Mixed
+from mnemos.screens.sound import NOT_FINITE
 from mnemos.states import Shelves
 from mnemos.traffic import Flight, Traffic
+
+_SPOILT = "federation.spoilt"
+_PATIENCE = 10
+"""Updates in a row that may be spoilt by bad clients alone, of however few that train at a time."""
 
 
 class Staggered(Group):
@@ -79,7 +85,21 @@ class Staggered(Group):
         flying = {flight.client for flight in turn.after.flights}
         left = {who: one for who, one in updates.items() if who in flying and isinstance(one, Update)}
         done.server = Flights(turn.after, sent, left).into(done.server)
+        done.server.state[_SPOILT] = torch.tensor(self._spoilt(number, server, done))
         return done
+
+    def _spoilt(self, number: int, before: Server, done: Progress) -> int:
+        """How many updates in a row were not finite; where nothing else comes, it ends.
+
+        There is no other cohort to try, so one waits for as many as some cohorts would have.
+        """
+        found = [record for record in done.records if record.name == rejected(NOT_FINITE)]
+        if done.used or len(found) < len(done.arrived):
+            return 0
+        count = len(found) + int(before.state.get(_SPOILT, 0))
+        if count >= max(_PATIENCE, (self.experiment.retries + 1) * self._traffic.slots):
+            raise spoilt(number)
+        return count
 
     def _broadcast(self, server: Server) -> State:
         """What is kept of a server that clients were sent holds nothing else."""

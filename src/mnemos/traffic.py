@@ -6,7 +6,7 @@ experiment alone. It is told turn by turn: a turn ends when the server moves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -66,6 +66,10 @@ class Pace:
         local, samples = self.local, len(self.flow.samples(client, number))
         steps = local.steps or local.epochs * -(-samples // local.batch)
         return self.speeds.duration(client, steps, number, self.flow.assignment.clients, self.seed)
+
+    def slowest(self, clients: Iterable[int], number: int) -> float:
+        """How long the slowest of some clients takes; nobody takes no time."""
+        return max((self.duration(client, number) for client in clients), default=0.0)
 
 
 def pace_of(experiment: Experiment, flow: Flow) -> Pace | None:

@@ -404,7 +404,7 @@ def test_a_run_that_diverges_ends_with_its_own_exit_code(command):
     answer = ended.json
     assert (answer["status"], answer["accuracy"], answer["exit_code"]) == ("diverged", None, DIVERGED)
     assert ended.err.splitlines()[-1] == (
-        "error: round 1: the model is not finite any more; a smaller local.lr may help"
+        "error: round 1: what clients send is not finite any more; a smaller local.lr may help"
     )
     run = Path(answer["run"])
     assert not (run / "model.safetensors").exists()
@@ -556,3 +556,48 @@ def test_compare_from_python(comparison):
 def test_compare_from_a_mapping_with_changes():
     compared = mnemos.compare(parse_yaml(COMPARISON), {"rounds": 1})
     assert {run.experiment.rounds for runs in compared.runs.values() for run in runs} == {1}
+
+
+# --- too few clients ----------------------------------------------------------------------------------
+
+
+PAUSING = "'faults=[{name: drop-outs, rate: 1.0}]'"
+PAUSED = 5
+
+
+def test_a_run_without_clients_pauses_with_its_own_exit_code(command):
+    ended = command(f"run {TINY} {PAUSING} --json", PAUSED)
+    answer = ended.json
+    assert (answer["status"], answer["rounds"], answer["exit_code"]) == ("paused", 0, PAUSED)
+    assert ended.err.splitlines()[-1] == (
+        "error: round 1 came to too few updates in 3 attempts (min_clients is 1): 12 dropped; "
+        f"'mnemos resume {answer['run']}' goes on"
+    )
+    again = command(f"resume {answer['run']}", PAUSED)
+    assert "in 6 attempts" in again.err
+    (fact,) = command("runs --json").json["runs"]
+    assert fact["status"] == "paused"
+    assert "paused" in command("runs").out
+    assert "paused" in command("watch --once").out
+
+
+def test_a_study_says_which_run_has_paused(command, comparison):
+    """`compare` ends with it, like with everything that goes wrong; `sweep` goes on with the others."""
+    comparison.write_text(COMPARISON.replace("{local.lr: 1e-3}", "{faults: [{name: drop-outs, rate: 1}]}"))
+    ended = command(f"compare {comparison} --seeds 0 --json -q", PAUSED)
+    assert (ended.json["status"], ended.json["exit_code"]) == ("paused", PAUSED)
+    ended = command(f"sweep {comparison} --seeds 0 --jobs 1 --json -q", 1)
+    slow, fast = ended.json["variants"]
+    assert (slow["failed"], slow["mean"], fast["failed"]) == (1, None, 0)
+    assert slow["runs"][0]["status"] == "paused"
+
+
+def test_who_was_left_out_is_said_at_the_end(command):
+    drops = "'faults=[{name: drop-outs, rate: 0.3}]'"
+    said = command(f"run {TINY} {drops} -q").out
+    (line,) = (line for line in said.splitlines() if line.startswith("left out"))
+    assert re.fullmatch(r"left out: \d+ dropped, in \d rounds?", line)
+    answer = command(f"run {TINY} {drops} seed=1 -q --json").json
+    assert answer["left_out"]["dropped"] > 0
+    assert answer["repeated"] == 0
+    assert "left out" not in command(f"run {TINY} -q").out

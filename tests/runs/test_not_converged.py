@@ -92,7 +92,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(tiny):
     method = {"name": "fedavg", "loss": "test_not_converged:Endless"}
     federation = Federation(Experiment.parse({**tiny, "method": method}))
     with (
-        pytest.raises(DivergedError, match="round 1: the training loss is not finite"),
+        pytest.raises(DivergedError, match="round 1: what clients send is not finite"),
         federation.open() as runner,
     ):
         federation.advance(runner)

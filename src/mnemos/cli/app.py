@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 data missing or damaged, "
-    "4 not converged, 130 interrupted with the run saved.",
+    "4 not converged, 5 paused with the run saved, 130 interrupted with the run saved.",
 )
 app.command("run", context_settings={"ignore_unknown_options": False})(run.run)
 app.command("resume")(resume.resume)
@@ -99,6 +99,6 @@ def _end(sentence: str, code: int) -> NoReturn:
     sentence = " ".join(sentence.splitlines())
     typer.echo(f"error: {sentence}" if code != 130 else sentence, err=True)
     if "--json" in sys.argv:
-        status = {4: "diverged", 130: "interrupted"}.get(code, "error")
+        status = {4: "diverged", 5: "paused", 130: "interrupted"}.get(code, "error")
         typer.echo(json.dumps({"status": status, "error": sentence, "exit_code": code}))
     raise SystemExit(code)

@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from mnemos.engines.engine import Runner
-from mnemos.errors import DivergedError
+from mnemos.errors import DivergedError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Outcome
 from mnemos.runs.execute import Observer, Silent
+from mnemos.runs.left_out import left_out
 from mnemos.runs.run import Run, Status
 
 console = Console(width=None if sys.stdout.isatty() else 1000)  # in a pipe, nothing is cut off
@@ -190,19 +191,26 @@ def run_facts(run: Run) -> dict[str, Any]:
     }
 
 
+def end_facts(run: Run) -> dict[str, Any]:
+    """What a script wants to know about a run that has ended."""
+    found = left_out(run.metrics)
+    return {**run_facts(run), "left_out": found.reasons, "repeated": found.repeated}
+
+
 @contextmanager
 def ending(observer: Observer, as_json: bool) -> Iterator[None]:
-    """End a command whose run was interrupted or diverged: it is saved, and a script learns where."""
+    """End a command whose run was interrupted, paused or diverged: it is saved, and a script learns where."""
     try:
         yield
-    except (DivergedError, KeyboardInterrupt) as error:
-        run, code = observer.run, error.exit_code if isinstance(error, DivergedError) else 130
+    except (DivergedError, PausedError, KeyboardInterrupt) as error:
+        run, code = observer.run, 130 if isinstance(error, KeyboardInterrupt) else error.exit_code
         if run is None:
             raise
-        sentence = f"error: {error}" if code == 4 else f"interrupted; 'mnemos resume {run.path}' goes on"
+        again = f"'mnemos resume {run.path}' goes on"
+        sentence = {4: f"error: {error}", 5: f"error: {error}; {again}"}.get(code, f"interrupted; {again}")
         typer.echo(sentence, err=True)
         if as_json:
-            print_json({**run_facts(run), "error": sentence.removeprefix("error: "), "exit_code": code})
+            print_json({**end_facts(run), "error": sentence.removeprefix("error: "), "exit_code": code})
         raise SystemExit(code) from None
 
 
@@ -221,16 +229,29 @@ def going_on(
         raise SystemExit(130) from None
 
 
+def _left_out(run: Run) -> str:
+    """`left out: 12 rejected: not finite, 3 dropped, in 9 rounds; 1 attempt repeated`, if there were any."""
+    found, parts = left_out(run.metrics), []
+    if found.reasons:
+        reasons = ", ".join(f"{count} {name}" for name, count in found.reasons.items())
+        parts.append(f"left out: {reasons}, in {plural(found.rounds, 'round')}")
+    if found.repeated:
+        parts.append(f"{plural(found.repeated, 'attempt')} at a round repeated")
+    return "; ".join(parts)
+
+
 def report_run(run: Run, as_json: bool) -> None:
     """What was reached, where the files are, what to type next."""
     if as_json:
-        print_json(run_facts(run))
+        print_json(end_facts(run))
         return
     status = run.status
     last = min(run.experiment.evaluate.test_last, status.rounds)
     over = f", mean of the last {last} rounds" if last > 1 else ""
     rounds = plural(status.rounds, "round")
     console.print(f"[bold]{percent(status.accuracy)}[/] accuracy after {rounds}{over}")
+    if gone := _left_out(run):
+        typer.echo(gone)
     typer.echo(f"files: {run.path}")
     if run.experiment.stream.paced:
         typer.echo(f"next:  mnemos report {run.path}   (curves, tables and settings on one page)")

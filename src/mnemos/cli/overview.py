@@ -110,7 +110,7 @@ class Lines(View):
     @property
     def state(self) -> str:
         """`5 of 12 done, 1 NC, 1 failed, 40 s left`."""
-        failed = self._ended["failed"] + self._ended["interrupted"]
+        failed = sum(self._ended[status] for status in ("failed", "interrupted", "paused"))
         parts = [f"{self._ended['finished'] + self._ended['diverged']} of {self._total} done"]
         parts += [f"{self._ended['diverged']} NC"] if self._ended["diverged"] else []
         parts += [f"{failed} failed"] if failed else []

@@ -68,7 +68,7 @@ def _row(results: Results, variant: str) -> dict[str, Any]:
         "best": max(values, default=None),
         "worst": min(values, default=None),
         "diverged": results.diverged(variant),
-        "failed": len(results.of(variant, "failed", "interrupted")),
+        "failed": len(results.of(variant, "failed", "interrupted", "paused")),
         "runs": [run_facts(run) for run in results.runs[variant]],
     }
 

@@ -30,7 +30,7 @@ from mnemos.runs.study import variants_of
 _MOST = 30
 """Runs in the terminal's table; those that are going on come first."""
 
-_ORDER = ("running", "interrupted", "failed", "damaged", "diverged", "finished")
+_ORDER = ("running", "interrupted", "paused", "failed", "damaged", "diverged", "finished")
 
 
 @dataclass(frozen=True)

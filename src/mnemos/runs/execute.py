@@ -19,7 +19,7 @@ import torch
 from mnemos.client import fresh_model
 from mnemos.cores import cores
 from mnemos.engines.engine import Runner
-from mnemos.errors import ConfigError, DivergedError
+from mnemos.errors import ConfigError, DataError, DivergedError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation, Outcome
 from mnemos.files import write_atomically
@@ -100,6 +100,7 @@ def resume(path: Path | str, rounds: int | None = None, observer: Observer | Non
     with run.lock():
         experiment = run.experiment
         read_metrics(run.file("metrics.jsonl"))  # damage shows before anything is changed
+        in_vain = _in_vain(run)
         if rounds is not None:
             if experiment.stream.paced and rounds != experiment.rounds:
                 raise ConfigError(
@@ -117,6 +118,7 @@ def resume(path: Path | str, rounds: int | None = None, observer: Observer | Non
         ):
             federation.states.keep_in(run.file("clients.bin"))
             _checkpoints(run).restore(federation, store)
+            federation.in_vain = in_vain
             if federation.round > experiment.rounds:
                 raise ConfigError(f"found {rounds}; the run has {federation.round} rounds already", "rounds")
             write_atomically(run.file("experiment.yaml"), experiment.to_yaml().encode())
@@ -144,6 +146,9 @@ def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, o
         status = Status("finished", federation.round, _accuracy(run, federation.experiment))
     except DivergedError as error:
         status = Status("diverged", federation.round, message=str(error))
+        raise
+    except PausedError as error:
+        status = Status("paused", federation.round, message=str(error), in_vain=federation.in_vain)
         raise
     except KeyboardInterrupt:
         status = Status("interrupted", federation.round)
@@ -184,6 +189,14 @@ def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, obse
             observer.round(outcome)
             if outcome.stuck:
                 raise DivergedError(outcome.stuck)
+
+
+def _in_vain(run: Run) -> int:
+    """How often the next round of a paused run was tried."""
+    try:
+        return run.status.in_vain
+    except DataError:
+        return 0  # what is known of its end is damaged, which a resume mends
 
 
 def _checkpoints(run: Run) -> Checkpoints:

@@ -50,7 +50,8 @@ def make_folder(folder: Path) -> None:
 def perform(experiment: Experiment, folder: Path, observer: Observer) -> Run:
     """The experiment's run: one that has ended already, one that is taken up again, or a new one.
 
-    A run that does not converge is a result like any other. `BusyError`: another process has it.
+    A run that does not converge is a result like any other. `BusyError`: another process has it;
+    `PausedError`: it can't go on for now.
     """
     known = find(experiment, folder)
     if known is not None and known.ended:

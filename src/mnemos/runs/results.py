@@ -20,7 +20,7 @@ class Result:
     run: Run | None
     """None if it failed before it had a directory."""
     status: str
-    """finished, diverged, failed or interrupted."""
+    """finished, diverged, failed, interrupted or paused."""
     message: str = ""
     """Why it failed or did not converge."""
 
@@ -59,7 +59,7 @@ class Results(list[Result]):
     @property
     def failed(self) -> list[Result]:
         """The cases that came to no result."""
-        return [result for result in self if result.status in {"failed", "interrupted"}]
+        return [result for result in self if result.status in {"failed", "interrupted", "paused"}]
 
 
 class Ledger:

@@ -7,7 +7,7 @@ start.json          which encoder the model started from, if it didn't start fro
 metrics.jsonl       what was measured
 timing.jsonl        seconds a round
 checkpoints/        the newest two, and the last that waited for the disk
-status.json         running, finished, interrupted, diverged or failed
+status.json         running, finished, interrupted, paused, diverged or failed
 model.safetensors   the trained model, once finished
 """
 
@@ -53,6 +53,8 @@ class Status:
     rounds: int = 0
     accuracy: float | None = None
     message: str = ""
+    in_vain: int = 0
+    """How often the round after these was tried before the run paused."""
 
 
 _STATUS = TypeAdapter(Status)

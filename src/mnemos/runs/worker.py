@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from mnemos.cores import cores
-from mnemos.errors import MnemosError
+from mnemos.errors import MnemosError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Outcome
 from mnemos.runs.execute import Silent
@@ -80,10 +80,12 @@ def main() -> None:
 def _carry_out(order: dict[str, Any], reporter: _Reporter) -> None:
     """One experiment, whatever comes of it."""
     try:
-        run = perform(Experiment.parse(order["experiment"]), Path(order["folder"]), reporter)
-        reporter.tell("ended", run=str(run.path))
+        perform(Experiment.parse(order["experiment"]), Path(order["folder"]), reporter)
+        reporter.tell("ended")
     except BusyError:
         reporter.tell("busy")
+    except PausedError:
+        reporter.tell("ended")  # for now: its state says so
     except MnemosError as error:
         reporter.tell("failed", message=str(error))
     except KeyboardInterrupt:

@@ -39,7 +39,7 @@ _SETTINGS = {
 _METRICS_AT_ONCE, _PARAMETERS_AT_ONCE, _LONGEST_VALUE = 1000, 100, 6000
 """What MLflow takes in one request, and of one value."""
 
-_STATES = {"finished": "FINISHED", "interrupted": "KILLED"}
+_STATES = {"finished": "FINISHED", "interrupted": "KILLED", "paused": "KILLED"}
 
 
 @sinks.register("mlflow")

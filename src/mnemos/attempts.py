@@ -1,0 +1,62 @@
+"""Rounds that are tried again: what was lost on attempts that came to too few updates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from mnemos.arrivals import DROPPED, REJECTED, rejected
+from mnemos.errors import DivergedError, MnemosError, PausedError
+from mnemos.groups import Progress
+from mnemos.measures.measure import Record
+from mnemos.screens.sound import NOT_FINITE
+
+REPEATED = "repeated"
+"""The record of an attempt that was given up: how many updates could have been used."""
+
+
+def spoilt(number: int) -> DivergedError:
+    """What to end with when nothing that comes can be used because training has gone astray."""
+    return DivergedError(
+        f"round {number}: what clients send is not finite any more; a smaller local.lr may help"
+    )
+
+
+class Attempts:
+    """Attempts at a round, and what was lost on those that were given up."""
+
+    def __init__(self, number: int, fewest: int) -> None:
+        """`fewest`: how many updates the round takes."""
+        self._number, self._fewest = number, fewest
+        self.records: list[Record] = []
+        self.sent = self.received = 0
+        """Bytes."""
+        self.lost: list[Sequence[int]] = []
+        """The clients that were heard of in each that was given up."""
+
+    def suffice(self, done: Sequence[Progress]) -> bool:
+        """Whether an attempt has come to enough; so has one for which nobody had anything to train on."""
+        return sum(one.used for one in done) >= self._fewest or not any(one.asked for one in done)
+
+    def give_up(self, done: Sequence[Progress]) -> None:
+        """Nothing of it counts, but who was left out, and what was sent."""
+        used = sum(one.used for one in done)
+        self.records += [
+            record for one in done for record in one.records if record.name.startswith((DROPPED, REJECTED))
+        ]
+        self.records.append(Record(self._number, REPEATED, float(used)))
+        self.sent += sum(one.sent for one in done)
+        self.received += sum(one.received for one in done)
+        self.lost.append([client for one in done for client in one.arrived])
+
+    def error(self) -> MnemosError:
+        """What to end with when there is no attempt left."""
+        reasons = Counter(record.name for record in self.records if record.client is not None)
+        arrived = sum(map(len, self.lost))
+        if arrived and reasons[rejected(NOT_FINITE)] == arrived:
+            return spoilt(self._number)
+        found = ", ".join(f"{count} {name}" for name, count in reasons.most_common())
+        times = "" if len(self.lost) == 1 else f" in {len(self.lost)} attempts"
+        return PausedError(
+            f"round {self._number} came to too few updates{times} (min_clients is {self._fewest}): {found}"
+        )

@@ -1,0 +1,66 @@
+"""Clients that rounds went on without, and rounds that were repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from mnemos.arrivals import DROPPED, REJECTED
+from mnemos.attempts import REPEATED
+from mnemos.report.average import mean_of
+from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash
+from mnemos.report.groups import Group
+from mnemos.report.panel import Panel, panels
+from mnemos.report.reading import Rows
+
+
+@panels.register("left-out")
+class LeftOut(Panel):
+    """Whoever was dropped or rejected, by reason."""
+
+    title: ClassVar[str] = "Left out"
+    order: ClassVar[int] = 76
+
+    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
+        """A row a reason."""
+        rows = [row for group in groups for row in _rows(group)]
+        if rows:
+            yield Table(
+                id="left-out",
+                title="Clients and updates left out",
+                text="Clients that weren't heard of (dropped) and updates that were put aside before they "
+                "touched the model (rejected), by reason: mean over a group's runs, as far as they have "
+                "gone. A round with too few updates is repeated with other clients.",
+                columns=(
+                    Column("group"),
+                    Column("what"),
+                    Column("how often", "number"),
+                    Column("in rounds", "number"),
+                    Column("different clients", "number"),
+                ),
+                rows=tuple(rows),
+            )
+
+
+def _rows(group: Group) -> Iterator[Row]:
+    names = {name: None for one in group.readings for name in one.names("client")}
+    for name in sorted(name for name in names if name.startswith((DROPPED, REJECTED))):
+        found = [one.of(name, "client") for one in group.readings]
+        clients = _mean([len(np.unique(rows.by["client"])) if len(rows) else 0 for rows in found])
+        yield _row(group, name, found, clients)
+    repeated = [one.of(REPEATED) for one in group.readings]
+    if any(map(len, repeated)):
+        yield _row(group, "round repeated", repeated, dash())
+
+
+def _row(group: Group, name: str, found: Sequence[Rows], clients: Cell) -> Row:
+    often = _mean([len(rows) for rows in found])
+    rounds = _mean([len(np.unique(rows.round)) for rows in found])
+    return Row((Cell(group.label, group.label), Cell(name, name), often, rounds, clients), (group.id,))
+
+
+def _mean(counts: Sequence[int]) -> Cell:
+    mean = mean_of(counts)
+    return Cell(f"{mean:.3g}" if mean % 1 else f"{mean:.0f}", mean)
