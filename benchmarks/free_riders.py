@@ -13,7 +13,7 @@ import argparse
 from contextlib import closing
 
 from mnemos.experiment import Experiment
-from mnemos.faults import Pretence
+from mnemos.faults.fault import Pretence
 from mnemos.federation import Federation
 
 RIDERS: dict[str, dict[str, object]] = {

@@ -12,9 +12,10 @@ from torch import Tensor
 from mnemos.data.dataset import Dataset
 from mnemos.engines.engine import Lost, Runner
 from mnemos.experiment import Experiment
-from mnemos.faults import Pretence, pretended
+from mnemos.faults.fault import Pretence, Tampering
+from mnemos.faults.free_riders import pretended
 from mnemos.message import Task
-from mnemos.methods.exchange import Cohort, Update
+from mnemos.methods.exchange import Cohort, State, Update
 from mnemos.screens.sound import Asked, Form
 from mnemos.vector import Layout
 
@@ -58,6 +59,12 @@ class Arrivals:
             if isinstance(fault, Pretence)
             for client in fault.pretenders(population, experiment.seed).tolist()
         }
+        self._tamperers: dict[int, Tampering] = {
+            client: fault
+            for fault in experiment.faults
+            if isinstance(fault, Tampering)
+            for client in fault.tamperers(population, experiment.seed).tolist()
+        }
 
     def of(
         self,
@@ -65,12 +72,18 @@ class Arrivals:
         tasks: Iterable[Task],
         start: Tensor,
         last: Tensor,
+        memory: State,
         checks: tuple[Check, ...],
         attempt: int = 0,
     ) -> Iterator[Arrival]:
-        """The round's clients, in the order of the tasks; `last` is the change that led to the model sent."""
+        """The round's clients, in the order of the tasks.
+
+        `last` is the change that led to the model sent, `memory` what bad clients remember, to which they
+        may add.
+        """
         arriving = (
-            self._checked(asked, one, checks) for asked, one in self._arriving(runner, tasks, last, attempt)
+            self._checked(asked, self._tampered(one, memory), checks)
+            for asked, one in self._arriving(runner, tasks, last, attempt)
         )
         if not self._experiment.screens:
             yield from arriving
@@ -85,12 +98,24 @@ class Arrivals:
         for one in arrived:
             yield one._replace(reason=one.reason or reasons.get(one.client))
 
+    def relabel(self, client: int) -> Tensor | None:
+        """Which class a client takes each class for; None: it knows its labels."""
+        fault = self._tamperers.get(client)
+        return None if fault is None else fault.relabel(len(self._dataset.classes))
+
     def vanishes(self, task: Task, attempt: int = 0) -> bool:
         """Whether nothing will be heard of a client."""
         seed = self._experiment.seed
         return any(
             fault.vanishes(task.client, task.round, seed, attempt) for fault in self._experiment.faults
         )
+
+    def _tampered(self, one: Arrival, memory: State) -> Arrival:
+        """What a client sends that has trained, and is up to something."""
+        fault = self._tamperers.get(one.client)
+        if fault is None or one.update is None or not one.trained:
+            return one
+        return one._replace(update=fault.tamper(one.update, memory))
 
     def _checked(self, asked: Asked, one: Arrival, checks: tuple[Check, ...]) -> Arrival:
         """What is wrong with one update by itself; what checks see has the form of one."""

@@ -15,7 +15,7 @@ from mnemos.data.partition import Assignment, Ints, label_skew
 from mnemos.data.stream import Flow
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
-from mnemos.faults import Pretence
+from mnemos.faults.fault import Pretence
 from mnemos.local import Local
 from mnemos.measures.measure import Occasions
 from mnemos.methods.buffers import AverageBuffers, KeepServerBuffers

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mnemos import rng
-from mnemos.data.batches import Loader, Ration, draws
+from mnemos.data.batches import Loader, Ration, believed, draws
 from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
 from mnemos.local import Local
@@ -56,13 +56,16 @@ def has_batch_norm(module: nn.Module) -> bool:
 
 def ration(task: Task, batch_norm: bool) -> Ration:
     """What a client trains on in a round."""
-    local = task.plan.local
-    return Ration(task.samples, local.batch, local.epochs, local.steps, task.noise, batch_norm, local.fill)
+    local, relabel = task.plan.local, task.relabel
+    return Ration(
+        task.samples, local.batch, local.epochs, local.steps, task.noise, batch_norm, local.fill, relabel
+    )
 
 
 def once(task: Task) -> Ration:
     """One pass over all of a client's samples."""
-    return Ration(task.samples, task.plan.local.batch, 1, None, task.noise, drop_single=False)
+    batch = task.plan.local.batch
+    return Ration(task.samples, batch, 1, None, task.noise, drop_single=False, relabel=task.relabel)
 
 
 def rates(task: Task, todo: Ration) -> Rates:
@@ -97,9 +100,9 @@ def kept(local: Local, state: State) -> State:
 def view(task: Task, labels: Tensor, classes: int) -> Client:
     """What the method sees of a client."""
     method = task.plan.method
-    counts = held = torch.bincount(labels[task.samples], minlength=classes)
+    counts = held = torch.bincount(believed(labels[task.samples], task.relabel), minlength=classes)
     if method.loss.counted == "all":
-        counts = held + torch.bincount(labels[task.held_out], minlength=classes)
+        counts = held + torch.bincount(believed(labels[task.held_out], task.relabel), minlength=classes)
     elif method.loss.counted == "tasks":
         counts = task.met
     state = {name: value for name, value in task.state.items() if not name.startswith(_OPTIMIZER)}
@@ -211,7 +214,8 @@ class Trainer:
         batches = draws(todo, local.augment, self.dataset.shape, key)
         for number, (draw, lr) in enumerate(zip(batches, each(pace), strict=True), 1):
             drawn = method.draw(local.batch, bound.layout, generator)
-            batch = method.head.turned(Batch(*load_batch(draw), drawn=drawn))
+            x, labels = load_batch(draw)
+            batch = method.head.turned(Batch(x, believed(labels, task.relabel), drawn=drawn))
             if method.traced:
                 trace.append((bound.parameters.clone(), batch, lr, self._dropout.get_state()))
             bound.gradients.zero_()
@@ -265,7 +269,8 @@ class Trainer:
         with torch.no_grad(), self.functional.training(when == "start"):
             net = self.functional.net(self.bound.parameters, self.bound.buffers)
             for draw in draws(once(task), (), self.dataset.shape, key):
-                batch = method.head.upright(Batch(*loader(draw)))
+                x, labels = loader(draw)
+                batch = method.head.upright(Batch(x, believed(labels, task.relabel)))
                 found = method.survey(when, self.bound.parameters, net, batch, client)
                 for name, value in found.items():
                     sums[name] = sums[name] + value if name in sums else value

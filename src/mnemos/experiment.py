@@ -17,8 +17,8 @@ from mnemos.data.stream import Stream, streams
 from mnemos.data.streams.static import Static
 from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError
-from mnemos.faults import Fault
-from mnemos.faults import faults as known_faults
+from mnemos.faults.fault import Fault
+from mnemos.faults.fault import faults as known_faults
 from mnemos.local import Local
 from mnemos.measures.forgetting import Forgetting
 from mnemos.measures.measure import Measure

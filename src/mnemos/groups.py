@@ -22,6 +22,7 @@ from mnemos.data.partition import Ints
 from mnemos.data.stream import Flow
 from mnemos.engines.engine import Runner
 from mnemos.experiment import Experiment
+from mnemos.faults.fault import MEMORY
 from mnemos.measures.evaluate import Evaluator
 from mnemos.measures.measure import Opening, Record, Scores, Watch
 from mnemos.message import Plan, Task
@@ -144,6 +145,7 @@ class Group:
                 met=torch.from_numpy(self.flow.met(client, number)),
                 present=torch.from_numpy(self.flow.present(client, number)),
                 noise=0.0 if noise is None else float(noise[client]),
+                relabel=self._arrivals.relabel(client),
             )
 
     def advance(
@@ -159,9 +161,11 @@ class Group:
     ) -> Progress:
         """Train, screen and gather; clients' new states are held, not yet committed."""
         last = server.state.get(_LAST, server.model[:0])
-        arriving = self._arrivals.of(runner, tasks, server.model, last, checks, attempt)
+        memory = remembered(server)
+        arriving = self._arrivals.of(runner, tasks, server.model, last, memory, checks, attempt)
         watches, start = self._watches(number, clients, server), partial(self._start, server)
-        done = self._gather(number, arriving, server, states, self._gathering(server), watches, start)
+        gathering = self._gathering(server)
+        done = self._gather(number, arriving, server, states, gathering, watches, start, memory)
         done.received = self.received(done.server) * len(clients)
         return done
 
@@ -174,8 +178,9 @@ class Group:
         gathering: Gathering,
         watches: dict[int, list[Watch]],
         start: Start,
+        memory: State,
     ) -> Progress:
-        """Take in a round's clients as they arrive."""
+        """Take in a round's clients as they arrive; `memory` is what bad ones remember after it."""
         done = Progress(server)
         for client, update, trained, reason in arriving:
             done.asked += 1
@@ -203,6 +208,7 @@ class Group:
             done.samples += update.samples
         if done.used:
             done.server, records = gathering.result(number)
+            done.server = done.server.moved(done.server.model, memory)
             done.records += records
         different = {id(watch): watch for several in watches.values() for watch in several}
         done.watched = [record for watch in different.values() for record in watch.records()]
@@ -409,6 +415,11 @@ class _Apart:
 
     def result(self, number: int) -> tuple[Server, list[Record]]:
         return Server(self._models.flatten(), self._buffers.flatten(), {}), []
+
+
+def remembered(server: Server) -> State:
+    """What bad clients remember."""
+    return {name: value for name, value in server.state.items() if name.startswith(MEMORY)}
 
 
 def bytes_of(*tensors: Tensor) -> int:

@@ -66,6 +66,8 @@ class Task:
     present: Tensor
     """Which classes belong to the task that it is in [classes]: none without tasks."""
     noise: float = 0.0
+    relabel: Tensor | None = None
+    """Which class the client takes each class for [classes], if it is one that doesn't know its labels."""
 
     def to_bytes(self) -> bytes:
         """The task as one buffer."""
@@ -77,6 +79,8 @@ class Task:
             "met": self.met,
             "present": self.present,
         }
+        if self.relabel is not None:
+            tensors["relabel"] = self.relabel
         header = {
             "plan": self.plan.model_dump(mode="json"),
             "round": self.round,
@@ -103,6 +107,7 @@ class Task:
                 tensors["met"],
                 tensors["present"],
                 float(header["noise"]),
+                tensors.get("relabel"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"message: not a task ({error!r})") from None

@@ -13,7 +13,7 @@ from mnemos import rng
 from mnemos.data.partition import Assignment, Floats, Ints
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
-from mnemos.faults import Pretence
+from mnemos.faults.fault import Pretence, Tampering
 from mnemos.measures.task_forgetting import TaskForgetting
 from mnemos.methods.buffers import KeepServerBuffers
 from mnemos.methods.fedavg import Mean, Replace, Samples, Uniform
@@ -123,7 +123,7 @@ def _check_peers(experiment: Experiment) -> None:
         (method.meta is not None, "a meta step", "method.meta"),
         (type(method.buffers) is KeepServerBuffers, type(method.buffers).name, "method.buffers"),
         (bool(experiment.screens), "screens", "screens"),
-        (any(isinstance(one, Pretence) for one in experiment.faults), "free-riders", "faults"),
+        *((isinstance(one, Pretence | Tampering), type(one).name, "faults") for one in experiment.faults),
     ):
         if wrong:
             raise ConfigError(f"found {found}; it takes a server, and peers have none", field)

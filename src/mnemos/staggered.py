@@ -18,9 +18,9 @@ from mnemos.data.streams.tasks import Tasks
 from mnemos.engines.engine import Lost, Runner
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
-from mnemos.faults import Pretence
+from mnemos.faults.fault import Pretence
 from mnemos.flights import Flights
-from mnemos.groups import Gathering, Group, Progress
+from mnemos.groups import Gathering, Group, Progress, remembered
 from mnemos.measures.measure import Record
 from mnemos.measures.task_forgetting import TaskForgetting
 from mnemos.message import Task
@@ -73,13 +73,14 @@ class Staggered(Group):
             return origins[client].model, origins[client].buffers
 
         nothing = server.model[:0]  # of what only those go by who are refused here
+        memory = remembered(server)
         arriving = self._arrivals.of(
-            _Ready(runner, updates), tasks(turn.arrived), server.model, nothing, checks
+            _Ready(runner, updates), tasks(turn.arrived), server.model, nothing, memory, checks
         )
         late = {flight.client: number - 1 - flight.version for flight in turn.arrived}
         gathering = _Late(self._gathering(server), self._traffic.clock, server, origins, late)
         watches = self._one_by_one(number, np.array([*origins]), start)
-        done = self._gather(number, arriving, server, states, gathering, watches, start)
+        done = self._gather(number, arriving, server, states, gathering, watches, start, memory)
         done.received = self.received(done.server) * len(turn.sent)
         done.records.append(Record(number, "time", turn.after.time))
         flying = {flight.client for flight in turn.after.flights}

@@ -59,6 +59,8 @@ class Ration:
     """Leave out a last batch of one sample, in which batch-norm has no variance to measure."""
     fill: bool = False
     """Make the last batch as large as the others, with samples that are there once more."""
+    relabel: Tensor | None = None
+    """Which class the client takes each class for; None: it knows its labels."""
 
     @cached_property
     def epoch(self) -> list[int]:
@@ -84,6 +86,11 @@ class Ration:
         """The steps made when an epoch is over: a whole pass, or a round that is too short for one."""
         size = len(self.epoch)
         return [size * (number + 1) for number in range(self.total // size)] or [self.total]
+
+
+def believed(labels: Tensor, relabel: Tensor | None) -> Tensor:
+    """Labels as a client has them."""
+    return labels if relabel is None else relabel[labels]
 
 
 Key = tuple[int, int, int]

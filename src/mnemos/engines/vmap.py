@@ -30,7 +30,7 @@ from mnemos.client import (
     view,
 )
 from mnemos.data.augment import Augmentation
-from mnemos.data.batches import Draw, Key, Loader, Ration, draws, join, order
+from mnemos.data.batches import Draw, Key, Loader, Ration, believed, draws, join, order
 from mnemos.data.dataset import Dataset
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
 from mnemos.engines.rows import Rows, stack
@@ -268,6 +268,20 @@ class VmapRunner(Runner):
         return {name: value / sizes.view(-1, *[1] * (value.ndim - 1)) for name, value in sums.items()}
 
     def _feed(
+        self, rations: list[Ration], keys: list[Key], augment: Sequence[Augmentation]
+    ) -> Iterator[_Step]:
+        """The batches of every step, with labels as each client has them."""
+        loaded = self._loaded(rations, keys, augment)
+        if all(r.relabel is None for r in rations):
+            return loaded
+        classes = torch.arange(len(self._dataset.classes))
+        maps = torch.stack([believed(classes, r.relabel) for r in rations])
+        return (
+            _Step(batch._replace(labels=maps[: len(sizes)].gather(1, batch.labels)), sizes)
+            for batch, sizes in loaded
+        )
+
+    def _loaded(
         self, rations: list[Ration], keys: list[Key], augment: Sequence[Augmentation]
     ) -> Iterator[_Step]:
         """The batches of every step, for the clients up to the last that has one; others' are empty."""

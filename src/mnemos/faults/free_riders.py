@@ -1,9 +1,8 @@
-"""Clients that misbehave, to see what a federation makes of them."""
+"""Clients that take the model and give nothing."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from typing import Literal
 
 import torch
@@ -14,45 +13,10 @@ from mnemos import rng
 from mnemos.client import begin, finish, rates, ration, view
 from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Ints
+from mnemos.faults.fault import Pretence, faults, some
 from mnemos.message import Task
 from mnemos.methods.exchange import Update
-from mnemos.registry import Part, Registry
 from mnemos.vector import Layout, square_sum
-
-
-class Fault(Part):
-    """Something that goes wrong at clients."""
-
-    def vanishes(self, client: int, round: int, seed: int, attempt: int) -> bool:
-        """Whether a client is never heard of again in a round, or in another attempt at it."""
-        return False
-
-
-class Pretence(Fault):
-    """Some clients never train, and send something else for an update."""
-
-    @abstractmethod
-    def pretenders(self, population: int, seed: int) -> Ints:
-        """Those clients, for the whole run."""
-
-    @abstractmethod
-    def pretend(self, task: Task, last: Tensor) -> Tensor:
-        """What such a client sends for its update; `last` is the global model's last change, 0 at first."""
-
-
-faults: Registry[Fault] = Registry("fault", Fault, "mnemos.faults")
-
-
-@faults.register("drop-outs")
-class DropOuts(Fault):
-    """Each client of a round vanishes with some probability: nothing of it arrives, and nobody waits."""
-
-    rate: float = Field(gt=0, le=1, description="probability that a selected client vanishes")
-
-    def vanishes(self, client: int, round: int, seed: int, attempt: int) -> bool:
-        """By a draw of its own."""
-        again = (attempt,) if attempt else ()
-        return bool(rng.numpy_generator(seed, "drop-outs", round, client, *again).random() < self.rate)
 
 
 @faults.register("free-riders")
@@ -71,9 +35,7 @@ class FreeRiders(Pretence):
 
     def pretenders(self, population: int, seed: int) -> Ints:
         """Drawn once."""
-        count = max(1, round(self.share * population))
-        drawn: Ints = rng.numpy_generator(seed, "free-riders").choice(population, count, replace=False)
-        return drawn
+        return some(self.share, population, seed, "free-riders")
 
     def pretend(self, task: Task, last: Tensor) -> Tensor:
         """The update of one that didn't train."""

@@ -1,0 +1,1 @@
+"""Clients that misbehave, to see what a federation makes of them."""
