@@ -178,7 +178,7 @@ def warnings(
     """Combinations that are known to hurt."""
     found = []
     method = experiment.method
-    if has_batch_norm(module) and isinstance(method.loss, CrossEntropy):
+    if has_batch_norm(module) and isinstance(method.loss, CrossEntropy) and not dataset.remote:
         skew = label_skew(dataset.train.labels.numpy(), assignment)
         if skew > _SKEWED:
             found.append(

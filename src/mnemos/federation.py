@@ -25,6 +25,7 @@ from mnemos.data.partition import Assignment, Ints
 from mnemos.data.stream import Flow, Setting
 from mnemos.distil import Exchange, Voice, shared, unlabelled
 from mnemos.engines.engine import Runner, Work
+from mnemos.engines.flower import FlowerRunner
 from mnemos.engines.several import open_each
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
@@ -39,6 +40,7 @@ from mnemos.mixed import cast, check_members, check_mixed, exchange_of, held_by
 from mnemos.models.encoder import Encoder, place
 from mnemos.models.mixed import Ensemble, Mixed, mean_prediction
 from mnemos.pretrain.train import Tell
+from mnemos.remote import Remote, check_remote
 from mnemos.staggered import Staggered, check_clock
 from mnemos.states import Shelves, States
 from mnemos.traffic import pace_of, traffic_of
@@ -74,6 +76,7 @@ class Federation:
         self.experiment = experiment
         self.checks = checks
         self.dataset = load(experiment.data)
+        check_remote(experiment, self.dataset)
         local, self.flow, self.cohort_size = _learners(experiment, self.dataset)
         self.assignment = self.flow.assignment
         self._pace = pace_of(experiment, self.flow)
@@ -119,6 +122,8 @@ class Federation:
         arguments = self.experiment, plan, self.dataset, self.flow, module, members, name
         if self.traffic is not None:
             return Staggered(*arguments, traffic=self.traffic)
+        if self.dataset.remote:
+            return Remote(*arguments)
         return Peers(*arguments, branch=place) if peers else Group(*arguments)
 
     def _open_exchange(self) -> Exchange | None:
@@ -156,7 +161,11 @@ class Federation:
         if self.traffic is not None:
             slots, taken = self.traffic.slots, self.traffic.clock.buffer
             work = Work(slots, -(-work.rounds * taken // slots))
-        return open_each(self.experiment.engine, [group.plan for group in self.groups], self.dataset, work)
+        runner = open_each(self.experiment.engine, [group.plan for group in self.groups], self.dataset, work)
+        for group in self.groups:
+            if isinstance(group, Remote) and isinstance(runner, FlowerRunner):
+                group.reach(runner)
+        return runner
 
     def advance(self, runner: Runner) -> Outcome:
         """One round."""
@@ -335,7 +344,7 @@ class Federation:
         if validation is None and test is None and not due:
             return
         for part, judged in (("validation", validation), ("test", test)):
-            if judged is not None:
+            if judged is not None and not math.isnan(judged.together.accuracy):  # nobody was heard of
                 yield Record(number, f"{part}_accuracy", judged.together.accuracy)
                 yield Record(number, f"{part}_loss", judged.together.loss)
                 for branch, (client, scores) in enumerate(judged.each):
@@ -397,6 +406,8 @@ def _learners(experiment: Experiment, dataset: Dataset) -> tuple[Local, Flow, in
     if assignment is clients:
         return local, flow, size
     # Others learn than those who were dealt samples: all of them.
+    if dataset.remote:
+        raise ConfigError(f"found {experiment.method.name}, which takes everybody's samples", "method")
     if isinstance(experiment.clock, Timed):
         raise ConfigError(f"it times clients, and {experiment.method.name} has none", "clock")
     if experiment.faults:

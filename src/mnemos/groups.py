@@ -23,7 +23,7 @@ from mnemos.data.stream import Flow
 from mnemos.engines.engine import Runner
 from mnemos.experiment import Experiment
 from mnemos.faults.fault import MEMORY
-from mnemos.measures.evaluate import Evaluator
+from mnemos.measures.evaluate import Evaluator, Judge
 from mnemos.measures.measure import Opening, Record, Scores, Watch
 from mnemos.message import Plan, Task
 from mnemos.meta import MetaStep
@@ -106,7 +106,9 @@ class Group:
         state = {**self.method.client_state(self.layout), **optimizer}
         self.example = self._remembered(state, buffers)
         """What a client remembers, by names and shapes."""
-        self.evaluator = Evaluator(module, dataset, self.method.buffers.in_batches, self.method.head.read)
+        self.evaluator: Judge = Evaluator(
+            module, dataset, self.method.buffers.in_batches, self.method.head.read
+        )
 
     def first(self) -> Server:
         """The server before the first round."""

@@ -1,15 +1,16 @@
-"""The two messages of a round: what a client needs, and what it sends back.
+"""The messages of a round: what a client needs and sends back, to train and to evaluate a model.
 
-Both are plain tensors and a few numbers, and both have a byte form (safetensors with a JSON header):
-nothing is ever unpickled.
+All are plain tensors and a few numbers, and all have a byte form (safetensors with a JSON header): nothing is
+ever unpickled.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -143,6 +144,61 @@ def update_from_bytes(data: bytes) -> Update:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"message: not an update ({error!r})") from None
+
+
+@dataclass(frozen=True)
+class Exam:
+    """A model that a client is to evaluate on some of its samples."""
+
+    plan: Plan
+    model: Tensor
+    buffers: Tensor
+    part: Literal["train", "test"]
+    samples: Tensor
+    """Indices of them, in the part."""
+
+    def to_bytes(self) -> bytes:
+        """The exam as one buffer."""
+        tensors = {"model": self.model, "buffers": self.buffers, "samples": self.samples}
+        return pack(tensors, {}, {"plan": self.plan.model_dump(mode="json"), "part": self.part})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Exam:
+        """The exam in a buffer."""
+        header, tensors, _ = unpack(data)
+        try:
+            part: Literal["train", "test"] = "test" if header["part"] == "test" else "train"
+            return cls(
+                Plan.parse(header["plan"]), tensors["model"], tensors["buffers"], part, tensors["samples"]
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"message: not an exam ({error!r})") from None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How a model did on a client's samples: all that is said of them."""
+
+    samples: int
+    hits: int
+    loss: float
+    """Summed over the samples."""
+
+    def to_bytes(self) -> bytes:
+        """The tally as one buffer."""
+        return pack({}, {}, {"samples": self.samples, "hits": self.hits, "loss": self.loss})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Tally:
+        """The tally in a buffer, if it can be one."""
+        header, _, _ = unpack(data)
+        try:
+            tally = cls(int(header["samples"]), int(header["hits"]), float(header["loss"]))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"message: not a tally ({error!r})") from None
+        if not (0 <= tally.hits <= tally.samples and math.isfinite(tally.loss)):
+            raise DataError(f"message: {tally.hits} of {tally.samples} right with a loss of {tally.loss}")
+        return tally
 
 
 def pack(tensors: Mapping[str, Tensor], states: Mapping[str, State], header: Mapping[str, Any]) -> bytes:

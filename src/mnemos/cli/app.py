@@ -12,6 +12,7 @@ import typer
 
 from mnemos.cli import (
     compare,
+    federate,
     forgetting,
     partition,
     pretrain,
@@ -48,6 +49,7 @@ app.command("forgetting")(forgetting.forgetting)
 app.command("watch")(watch.watch)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
+app.add_typer(federate.app, name="federate")
 
 
 def _version(wanted: bool) -> None:

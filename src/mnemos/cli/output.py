@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from mnemos.engines.engine import Runner
+from mnemos.engines.flower import Flower
 from mnemos.errors import DivergedError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Outcome
@@ -206,7 +207,7 @@ def ending(observer: Observer, as_json: bool) -> Iterator[None]:
         run, code = observer.run, 130 if isinstance(error, KeyboardInterrupt) else error.exit_code
         if run is None:
             raise
-        again = f"'mnemos resume {run.path}' goes on"
+        again = f"'{goes_on(run)}' goes on"
         sentence = {4: f"error: {error}", 5: f"error: {error}; {again}"}.get(code, f"interrupted; {again}")
         typer.echo(sentence, err=True)
         if as_json:
@@ -240,6 +241,12 @@ def _left_out(run: Run) -> str:
     return "; ".join(parts)
 
 
+def goes_on(run: Run) -> str:
+    """The command that goes on with a run."""
+    elsewhere = isinstance(run.experiment.engine, Flower)
+    return f"mnemos {'federate serve' if elsewhere else 'resume'} {run.path}"
+
+
 def report_run(run: Run, as_json: bool) -> None:
     """What was reached, where the files are, what to type next."""
     if as_json:
@@ -256,5 +263,5 @@ def report_run(run: Run, as_json: bool) -> None:
     if run.experiment.stream.paced:
         typer.echo(f"next:  mnemos report {run.path}   (curves, tables and settings on one page)")
     else:
-        typer.echo(f"next:  mnemos resume {run.path} --rounds {2 * status.rounds}   (go on for longer)")
+        typer.echo(f"next:  {goes_on(run)} --rounds {2 * status.rounds}   (go on for longer)")
     typer.echo(f"       mnemos runs {run.path.parent}   (all runs here)")

@@ -38,6 +38,8 @@ class Dataset:
     std: tuple[float, ...]
     owners: tuple[str, ...] = ()
     """Names of the natural owners, in the order of their indices."""
+    remote: bool = False
+    """Whether samples and labels are with their owners: what is here has their shape alone."""
 
     @property
     def shape(self) -> tuple[int, ...]:

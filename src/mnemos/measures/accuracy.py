@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from mnemos.measures.measure import Measure, Moment, Record, measures
 @measures.register("class-accuracy")
 class ClassAccuracy(Measure):
     """Accuracy on the samples of each class, of the test set where it was evaluated, else of validation."""
+
+    needs_labels: ClassVar[bool] = True
 
     def records(self, moment: Moment) -> Iterator[Record]:
         """One record a class that has samples."""
@@ -38,7 +41,7 @@ class ClientAccuracy(Measure):
         sizes = assignment.sizes - assignment.train_sizes()
         owner = np.repeat(np.arange(assignment.clients), sizes)
         right = np.bincount(owner, weights=moment.validation.hits.numpy(), minlength=assignment.clients)
-        for client in np.flatnonzero(sizes).tolist():
+        for client in np.flatnonzero((sizes > 0) & ~np.isnan(right)).tolist():
             yield Record(
                 moment.round, "validation_accuracy", float(right[client] / sizes[client]), client=client
             )

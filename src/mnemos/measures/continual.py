@@ -36,6 +36,7 @@ class Continual(Measure):
     Average accuracy, forgetting and transfer are worked out of these afterwards (`mnemos.runs.continual`).
     """
 
+    needs_labels: ClassVar[bool] = True
     from_the_start: ClassVar[bool] = True
 
     on: On = Field("test", description="whose samples: the test set's, or clients' validation samples")

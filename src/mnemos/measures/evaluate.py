@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,16 @@ from mnemos.models.norm import use_batch_statistics
 from mnemos.vector import Bound
 
 _CHUNK = 512
+
+
+class Judge(Protocol):
+    """Whoever can say how a model does on samples."""
+
+    def __call__(self, model: Tensor, buffers: Tensor, split: Split, indices: Tensor | None = None) -> Scores:
+        """Scores of a model on (some samples of) a split."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
 
 
 class Evaluator:

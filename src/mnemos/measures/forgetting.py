@@ -71,6 +71,7 @@ class _Watch(Watch):
         """The matrix of the round, and its means."""
         if not self._models:
             return iter(())
+        self._leave_out_unheard()
         before, before_class = self._before
         lost = before - np.stack(self._after)  # [models, clients]
         others = np.not_equal.outer(self._models, self._clients)
@@ -82,6 +83,13 @@ class _Watch(Watch):
             ),
             self._means(lost, others),
         )
+
+    def _leave_out_unheard(self) -> None:
+        """Owners that were lost in the middle of the round can't be compared."""
+        heard = np.isfinite(np.stack([self._before[0], *self._after]).sum(axis=0))
+        self._clients = [client for client, known in zip(self._clients, heard.tolist(), strict=True) if known]
+        self._before = self._before[0][heard], self._before[1]
+        self._after = [after[heard] for after in self._after]
 
     def _means(self, lost: Floats, others: np.ndarray) -> Iterator[Record]:
         number = self._round
@@ -112,6 +120,8 @@ class _Watch(Watch):
         owner = np.repeat(np.arange(len(self._sizes)), self._sizes)
         by_client = np.bincount(owner, hits, len(self._sizes)) / self._sizes
         labels = scores.labels.numpy()
+        if not scores.labelled:
+            return by_client, np.empty(0)
         counts = np.bincount(labels)
         with np.errstate(invalid="ignore"):
             by_class = np.bincount(labels, hits, len(counts)) / counts

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from mnemos.data.partition import Assignment, Ints
@@ -69,6 +71,58 @@ class Scores:
         """Mean cross-entropy."""
         # By numpy: torch's sum depends on the number of threads in its last bits.
         return float(self.losses.double().numpy().mean())
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there is a label and an answer for each sample, and not only whether it was right."""
+        return True
+
+
+@dataclass(frozen=True)
+class Told(Scores):
+    """What owners say of a model, who keep samples, labels and answers to themselves.
+
+    `losses` and `right` are those of the owners' samples, one owner's all alike or all right first; not a
+    number for an owner of whom nothing was heard. The rest is empty.
+    """
+
+    right: Tensor
+
+    @classmethod
+    def of(cls, right: Tensor, losses: Tensor) -> Told:
+        """Nothing but what was right, and how wrong the rest was."""
+        return cls(torch.empty(len(right), 0), torch.empty(0, dtype=torch.int64), losses, right)
+
+    @property
+    def hits(self) -> Tensor:
+        """1 for right, 0 for wrong."""
+        return self.right
+
+    @property
+    def accuracy(self) -> float:
+        """Of what was heard of."""
+        return _mean(self.right)
+
+    @property
+    def loss(self) -> float:
+        """Of what was heard of."""
+        return _mean(self.losses)
+
+    @property
+    def at_chance(self) -> bool:
+        """Nobody can tell without labels."""
+        return False
+
+    @property
+    def labelled(self) -> bool:
+        """No."""
+        return False
+
+
+def _mean(values: Tensor) -> float:
+    known = values.double().numpy()
+    known = known[~np.isnan(known)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 @dataclass(frozen=True)
@@ -159,6 +213,8 @@ class Occasions:
 class Measure(Part):
     """Something that can be recorded: at an evaluation, in rounds of its own, or of a round's updates."""
 
+    needs_labels: ClassVar[bool] = False
+    """Whether it goes by samples' labels or a model's answers, which owners keep to themselves."""
     from_the_start: ClassVar[bool] = False
     """Whether it looks at the model before it is trained, too: after a round 0."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ class Personalised(Measure):
     Classes without a test sample are left out of β_k. A client without training samples predicts plainly
     on its own samples and, having no β_k, is left out of the test.
     """
+
+    needs_labels: ClassVar[bool] = True
 
     def records(self, moment: Moment) -> Iterator[Record]:
         """Each client's accuracy of both kinds, and their summaries."""

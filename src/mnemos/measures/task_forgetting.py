@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ class TaskForgetting(Measure):
     - `task_forgetting` of each task: the mean of D_ij over the clients with t_i ≠ j; without a task: the
       mean of that over tasks.
     """
+
+    needs_labels: ClassVar[bool] = True
 
     every: int = Field(10, ge=1, description="rounds between measurements; the first and the last are in")
     on: On = Field("test", description="whose samples: the test set's, or the round's clients' validation")

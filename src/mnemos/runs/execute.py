@@ -18,7 +18,7 @@ import torch
 
 from mnemos.client import fresh_model
 from mnemos.cores import cores
-from mnemos.engines.engine import Runner
+from mnemos.engines.engine import Engine, Runner
 from mnemos.errors import ConfigError, DataError, DivergedError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation, Outcome
@@ -94,8 +94,16 @@ def start(experiment: Experiment, folder: Path, observer: Observer | None = None
     return run
 
 
-def resume(path: Path | str, rounds: int | None = None, observer: Observer | None = None) -> Run:
-    """Continue an interrupted run, or a finished one for more rounds."""
+def resume(
+    path: Path | str,
+    rounds: int | None = None,
+    observer: Observer | None = None,
+    engine: Engine | None = None,
+) -> Run:
+    """Continue an interrupted run, or a finished one for more rounds.
+
+    `engine`: the same one, where it isn't enough to know its options.
+    """
     run = Run.at(path)
     with run.lock():
         experiment = run.experiment
@@ -110,7 +118,7 @@ def resume(path: Path | str, rounds: int | None = None, observer: Observer | Non
                 )
             experiment = experiment.override({"rounds": rounds})
         # Bits must not change in the middle of a run: it goes on with the engine it has begun with.
-        engine = run.engine or experiment.engine
+        engine = engine or run.engine or experiment.engine
         with (
             closing(Federation(experiment.model_copy(update={"engine": engine}))) as federation,
             federation.open() as runner,

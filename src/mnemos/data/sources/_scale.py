@@ -16,12 +16,22 @@ _CHUNK = 1 << 22
 
 def mean_std(samples: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Per channel of images [N, C, H, W] or feature of vectors [N, D]; a deviation of zero becomes 1."""
+    mean, variance = moments(samples)
+    return tuple(mean.tolist()), deviation(variance)
+
+
+def moments(samples: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and variance, per channel or feature."""
     # numpy on one thread: its sums don't depend on how many threads torch uses.
     values = samples.numpy()
-    mean, variance = _of_bytes(values) if values.dtype == np.uint8 else _of_floats(values)
+    return _of_bytes(values) if values.dtype == np.uint8 else _of_floats(values)
+
+
+def deviation(variance: NDArray[np.float64]) -> tuple[float, ...]:
+    """What samples are divided by; 1 where they don't differ."""
     std = np.sqrt(variance)
     std[std == 0] = 1.0
-    return tuple(mean.tolist()), tuple(std.tolist())
+    return tuple(std.tolist())
 
 
 def _of_bytes(values: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,0 +1,128 @@
+"""Data that belongs to several: what an owner says of its own, and what all of them go by.
+
+In the laboratory one process reads everybody's data; in a federation each owner reads its own, and the server
+only knows what they say of it. Both come to the same classes and the same scale by what is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from mnemos.data.dataset import Dataset, Split
+from mnemos.data.partition import Ints
+from mnemos.data.sources._scale import deviation, moments
+from mnemos.errors import DataError
+from mnemos.registry import Options
+
+Size = Annotated[int, Field(ge=1, le=1_000_000)]
+Kind = Literal["uint8", "float32"]
+Run = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
+"""So many samples of one label, one after the other: (label, samples)."""
+
+
+class Described(Options):
+    """What an owner says of its data."""
+
+    shape: tuple[Size, ...] = Field(min_length=1, max_length=3)
+    kind: Kind
+    classes: tuple[str, ...] = Field(min_length=1, description="names of those that it holds")
+    train: int = Field(ge=1, description="samples for training and validation")
+    test: int = Field(ge=0)
+    mean: tuple[float, ...] = Field(description="of its training samples, for each channel or feature")
+    variance: tuple[Annotated[float, Field(ge=0)], ...]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What all owners go by."""
+
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def describe(dataset: Dataset) -> Described:
+    """What the owner of a data set says of it."""
+    mean, variance = moments(dataset.train.samples)
+    return Described(
+        shape=dataset.shape,
+        kind="uint8" if dataset.train.samples.dtype == torch.uint8 else "float32",
+        classes=tuple(sorted(_held(dataset))),
+        train=len(dataset.train),
+        test=len(dataset.test),
+        mean=tuple(mean.tolist()),
+        variance=tuple(variance.tolist()),
+    )
+
+
+def agree(owners: Mapping[str, Described], classes: tuple[str, ...] | None = None) -> Agreement:
+    """Classes and scale of all owners' data; by default, the classes are all that somebody holds.
+
+    With n_k samples, mean m_k and variance v_k of owner k: m = Σ n_k m_k / n and
+    v = Σ n_k (v_k + (m_k − m)²) / n.
+    """
+    (first, pattern), *_ = owners.items()
+    for name, one in owners.items():
+        if (one.shape, one.kind) != (pattern.shape, pattern.kind):
+            raise DataError(
+                f"{name} has samples of shape {list(one.shape)} ({one.kind}), and {first} of shape "
+                f"{list(pattern.shape)} ({pattern.kind}); all need the same"
+            )
+        if len(one.mean) != pattern.shape[0] or len(one.variance) != pattern.shape[0]:
+            raise DataError(f"{name} has a mean of {len(one.mean)} numbers; {pattern.shape[0]} are expected")
+        unknown = set(one.classes) - set(one.classes if classes is None else classes)
+        if unknown:
+            raise DataError(f"{name} holds the class '{min(unknown)}', which is none of data.classes")
+    if classes is None:
+        classes = _ordered({name for one in owners.values() for name in one.classes})
+    counts = np.array([one.train for one in owners.values()], np.float64)[:, None]
+    means = np.array([one.mean for one in owners.values()])
+    variances = np.array([one.variance for one in owners.values()])
+    mean = (counts * means).sum(0) / counts.sum()
+    variance = (counts * (variances + (means - mean) ** 2)).sum(0) / counts.sum()
+    return Agreement(classes, tuple(mean.tolist()), deviation(variance))
+
+
+def arranged(dataset: Dataset, agreement: Agreement) -> Dataset:
+    """An owner's data as all understand it: labels by the common classes, samples in their order.
+
+    By class, so that how many samples of each there are is all that can be said of the order.
+    """
+    place = {name: number for number, name in enumerate(agreement.classes)}
+    if unknown := _held(dataset) - place.keys():
+        raise DataError(f"{dataset.name} holds the class '{min(unknown)}', which is none of data.classes")
+    number = torch.tensor([place.get(name, -1) for name in dataset.classes])
+    train, test = (_by_class(split, number) for split in (dataset.train, dataset.test))
+    return replace(
+        dataset, train=train, test=test, classes=agreement.classes, mean=agreement.mean, std=agreement.std
+    )
+
+
+def _by_class(split: Split, number: torch.Tensor) -> Split:
+    labels = number[split.labels]
+    order = torch.argsort(labels, stable=True)
+    return Split(split.samples[order], labels[order])
+
+
+def _held(dataset: Dataset) -> set[str]:
+    """The classes of which there are samples."""
+    labels = np.union1d(dataset.train.labels.numpy(), dataset.test.labels.numpy())
+    return {dataset.classes[label] for label in labels.tolist()}
+
+
+def runs(labels: Ints) -> tuple[Run, ...]:
+    """Labels as runs of equal ones."""
+    return tuple((label, sum(1 for _ in equal)) for label, equal in groupby(labels.tolist()))
+
+
+def _ordered(names: set[str]) -> tuple[str, ...]:
+    """By number if all names are numbers, so that class 10 comes after class 9."""
+    numbers = all(name.isdecimal() for name in names)
+    return tuple(sorted(names, key=lambda name: (int(name) if numbers else 0, name)))

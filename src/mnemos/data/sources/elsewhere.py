@@ -1,0 +1,79 @@
+"""Data that stays with its owners: what the server of a federation knows of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from mnemos.data.dataset import Dataset, Source, Split, sources
+from mnemos.data.owned import Agreement, Kind, Run, Size
+from mnemos.data.sources.owners import Owners, Reading
+from mnemos.errors import DataError
+from mnemos.registry import Options
+
+
+class Owner(Options):
+    """Somebody who holds data."""
+
+    owner: str = Field(min_length=1, description="its name")
+    train: int = Field(ge=1, description="samples for training and validation")
+    test: int = Field(0, ge=0)
+    tasks: tuple[Run, ...] = Field(
+        (), description="which tasks they are of, each by one of its classes, in runs; empty: not said"
+    )
+
+
+@sources.register("elsewhere")
+class Elsewhere(Source):
+    """Names and numbers, and not a sample; 'mnemos federate serve' writes it when owners have joined."""
+
+    shape: tuple[Size, ...] = Field(min_length=1, max_length=3)
+    kind: Kind
+    classes: tuple[str, ...] = Field(min_length=1)
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    reading: Reading = Reading()
+    owners: tuple[Owner, ...] = ()
+
+    @property
+    def agreement(self) -> Agreement:
+        """What all owners go by."""
+        return Agreement(self.classes, self.mean, self.std)
+
+    @property
+    def asked(self) -> Owners:
+        """What was asked for before owners had joined."""
+        return Owners(**{name: getattr(self.reading, name) for name in Reading.model_fields})
+
+    def load(self) -> Dataset:
+        """A data set of the right size, with nothing in it."""
+        if not self.owners:
+            raise DataError("data.owners is empty: nobody has joined")
+        labels = [_labels(owner) for owner in self.owners]
+        return Dataset(
+            "elsewhere",
+            self._split([owner.train for owner in self.owners], torch.cat(labels)),
+            self._split([owner.test for owner in self.owners]),
+            self.classes,
+            self.mean,
+            self.std,
+            tuple(owner.owner for owner in self.owners),
+            remote=True,
+        )
+
+    def _split(self, sizes: list[int], labels: torch.Tensor | None = None) -> Split:
+        total = sum(sizes)
+        nothing = torch.zeros(1, dtype=getattr(torch, self.kind)).expand(total, *self.shape)
+        owners = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
+        return Split(nothing, torch.zeros(total, dtype=torch.int64) if labels is None else labels, owners)
+
+
+def _labels(owner: Owner) -> torch.Tensor:
+    """One class of its task for each sample; 0 where nothing is known."""
+    if not owner.tasks:
+        return torch.zeros(owner.train, dtype=torch.int64)
+    classes, counts = zip(*owner.tasks, strict=True)
+    if sum(counts) != owner.train:
+        raise DataError(f"{owner.owner} has {owner.train} training samples, and says tasks of {sum(counts)}")
+    return torch.tensor(np.repeat(classes, counts), dtype=torch.int64)

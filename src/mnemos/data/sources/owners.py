@@ -1,0 +1,81 @@
+"""Data of several owners, each with a file or a folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from mnemos.data.dataset import Dataset, Source, Split, check, sources
+from mnemos.data.folder import locate
+from mnemos.data.owned import agree, arranged, describe
+from mnemos.data.sources._arrays import Layout
+from mnemos.data.sources.folder import Folder
+from mnemos.data.sources.npz import Npz
+from mnemos.errors import DataError
+from mnemos.registry import Options
+
+
+class Reading(Options):
+    """How owners read their data."""
+
+    classes: tuple[str, ...] | None = Field(
+        None, min_length=1, description="names of all classes; if left out, those that somebody holds"
+    )
+    test: float = Field(0.2, gt=0, lt=1)
+    """Share of each class that is for testing, where an owner has no test part."""
+    size: int | None = Field(None, ge=1, le=4096)
+    """Width and height that images in folders are resized to."""
+    channels: Literal[1, 3] = 3
+    """Of images in folders."""
+    layout: Layout = "auto"
+    """Of images in npz files."""
+
+    def own(self, path: str) -> Dataset:
+        """What one owner has, as it is."""
+        if Path(path).suffix == ".npz":
+            return Npz(path=path, test=self.test, layout=self.layout).load()
+        return Folder(path=path, size=self.size, channels=self.channels, test=self.test).load()
+
+
+@sources.register("owners")
+class Owners(Reading, Source):
+    """One npz file or folder of images an owner: a federation, seen from the laboratory.
+
+    In a federation `paths` stays empty: each owner reads its own data there, by the other options.
+    """
+
+    paths: tuple[str, ...] = Field((), description="an npz file or a folder of images for each owner")
+
+    @property
+    def reading(self) -> Reading:
+        """The other options."""
+        return Reading(**{name: getattr(self, name) for name in Reading.model_fields})
+
+    def load(self) -> Dataset:
+        """Everybody's, one after the other."""
+        if not self.paths:
+            raise DataError(
+                "data.paths is empty: in the laboratory it names an npz file or folder for each owner; a "
+                "federation whose owners read their own data is started by 'mnemos federate serve'"
+            )
+        each = {str(locate(path)): self.own(path) for path in self.paths}
+        agreement = agree({name: describe(dataset) for name, dataset in each.items()}, self.classes)
+        parts = [arranged(dataset, agreement) for dataset in each.values()]
+        train = _joined([part.train for part in parts])
+        test = _joined([part.test for part in parts])
+        return check(
+            Dataset("owners", train, test, agreement.classes, agreement.mean, agreement.std, tuple(each))
+        )
+
+
+def _joined(splits: list[Split]) -> Split:
+    owners = np.repeat(np.arange(len(splits)), [len(split) for split in splits])
+    return Split(
+        torch.cat([split.samples for split in splits]),
+        torch.cat([split.labels for split in splits]),
+        torch.from_numpy(owners),
+    )

@@ -1,0 +1,127 @@
+"""Clients where their data is: a cohort runs in a federation, over Flower.
+
+Nothing here knows Flower itself: questions go out over a `Link`, and answers come back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Literal, Protocol, Self
+
+import numpy as np
+import torch
+from pydantic import Field, PrivateAttr
+from torch import Tensor
+
+from mnemos.data.dataset import Dataset
+from mnemos.data.sources.elsewhere import Elsewhere
+from mnemos.engines.engine import Engine, Lost, Runner, Work, engines
+from mnemos.errors import ConfigError, DataError
+from mnemos.message import Exam, Plan, Tally, Task, update_from_bytes
+from mnemos.methods.exchange import Update
+
+ROUND = "federation.round"
+"""Of what a client remembers the server only knows in which round it was: the rest stays with the client."""
+
+Kind = Literal["query", "train", "evaluate"]
+
+
+class Link(Protocol):
+    """A way to all owners of data."""
+
+    def ask(
+        self, kind: Kind, questions: Mapping[int, bytes], timeout: float
+    ) -> Iterator[tuple[int, bytes | Lost]]:
+        """What clients answer, each once, as they do; or why nothing can be expected of one."""
+
+
+@engines.register("flower")
+class Flower(Engine):
+    """Clients train where their data is; `mnemos federate serve` opens the way to them."""
+
+    timeout: float = Field(600.0, gt=0, description="seconds that a round waits for its clients' answers")
+
+    _link: Link | None = PrivateAttr(None)
+
+    def over(self, link: Link) -> Self:
+        """The engine, with a way to the clients."""
+        engine = self.model_copy()
+        engine._link = link
+        return engine
+
+    def open(self, plan: Plan, dataset: Dataset, work: Work) -> FlowerRunner:
+        """Nothing to make: clients have the replicas."""
+        if self._link is None:
+            raise ConfigError(
+                "found flower, whose clients are elsewhere; 'mnemos federate serve' starts or resumes it",
+                "engine",
+            )
+        return FlowerRunner(self, plan, dataset, self._link)
+
+
+class FlowerRunner(Runner):
+    """Sends tasks to their clients; what these answer is read, and trusted no further."""
+
+    def __init__(self, engine: Flower, plan: Plan, dataset: Dataset, link: Link) -> None:
+        super().__init__(engine, plan)
+        self._timeout, self._link = engine.timeout, link
+        # Nobody needs to know of the other owners.
+        self._told = _without_owners(plan)
+        assert dataset.train.owners is not None
+        self._first = np.searchsorted(dataset.train.owners.numpy(), np.arange(len(dataset.owners)))
+
+    def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
+        """The updates of a cohort, all asked for at once."""
+        tasks = {task.client: task for task in cohort}
+        questions = {client: self._own(task).to_bytes() for client, task in tasks.items()}
+        order, heard = deque(tasks), dict[int, Update | Lost]()
+        for client, answer in self._link.ask("train", questions, self._timeout):
+            heard[client] = answer if isinstance(answer, Lost) else _read(tasks[client], answer)
+            while order and order[0] in heard:
+                yield heard.pop(order.popleft())
+
+    def examine(
+        self, model: Tensor, buffers: Tensor, part: Literal["train", "test"], samples: Mapping[int, Tensor]
+    ) -> dict[int, Tally]:
+        """How a model does on clients' samples; who isn't heard of, or says what can't be, is left out."""
+        questions = {
+            client: Exam(
+                self._told, model, buffers, part, indices - (self._first[client] if part == "train" else 0)
+            ).to_bytes()
+            for client, indices in samples.items()
+        }
+        found = {}
+        for client, answer in self._link.ask("evaluate", questions, self._timeout):
+            if isinstance(answer, Lost):
+                continue
+            try:
+                tally = Tally.from_bytes(answer)
+            except DataError:
+                continue
+            if tally.samples == len(samples[client]):
+                found[client] = tally
+        return found
+
+    def _own(self, task: Task) -> Task:
+        """A task in the client's own terms: its samples are counted from its first."""
+        first = int(self._first[task.client])
+        return replace(task, plan=self._told, samples=task.samples - first, held_out=task.held_out - first)
+
+
+def _read(task: Task, answer: bytes) -> Update | Lost:
+    try:
+        update = update_from_bytes(answer)
+    except DataError:
+        return Lost(task.client, "unreadable")
+    if update.client != task.client:
+        return Lost(task.client, "of another client")
+    sent = task.plan.method.buffers.sent
+    state = {ROUND: torch.tensor(float(task.round))}
+    return replace(update, buffers=update.buffers if sent else task.buffers, state=state)
+
+
+def _without_owners(plan: Plan) -> Plan:
+    assert isinstance(plan.data, Elsewhere)
+    return plan.model_copy(update={"data": plan.data.model_copy(update={"owners": ()})})

@@ -1,0 +1,74 @@
+"""A federation as a Flower app: what its nodes and its server run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from mnemos.engines.flower import Kind
+from mnemos.errors import ConfigError, MnemosError
+from mnemos.experiment import load_experiment
+from mnemos.federate.conduct import Wait, conduct
+from mnemos.federate.grid import ANSWER, BODY, RECORD, REFUSAL, RUN, GridLink
+from mnemos.federate.holder import Holder
+from mnemos.runs.execute import Silent
+
+
+def client_app(holder_of: Callable[[Context], Holder]) -> ClientApp:
+    """The app of a node, whose data a holder has."""
+    app = ClientApp()
+
+    def answers(kind: Kind) -> Callable[[Message, Context], Message]:
+        def handle(message: Message, context: Context) -> Message:
+            record = message.content.config_records[RECORD]
+            run, body = record[RUN], record[BODY]
+            try:
+                if not (isinstance(run, str) and isinstance(body, bytes)):
+                    raise MnemosError("the question can't be read")
+                reply = ConfigRecord({ANSWER: holder_of(context).answer(kind, run, body)})
+            except MnemosError as error:
+                reply = ConfigRecord({REFUSAL: str(error)})
+            return Message(RecordDict({RECORD: reply}), reply_to=message)
+
+        return handle
+
+    app.query()(answers("query"))
+    app.train()(answers("train"))
+    app.evaluate()(answers("evaluate"))
+    return app
+
+
+def configured(context: Context) -> Holder:
+    """The holder that a SuperNode's configuration speaks of: `data`, and perhaps `name` and `folder`."""
+    config = context.node_config
+    data = config.get("data")
+    if not isinstance(data, str):
+        raise ConfigError("it names no 'data', an npz file or a folder of images", "node-config")
+    name = str(config.get("name") or Path(data).stem)
+    return _holder(data, str(config.get("folder") or "mnemos-client"), name)
+
+
+@lru_cache(1)
+def _holder(data: str, folder: str, name: str) -> Holder:
+    return Holder(data, Path(folder), name)
+
+
+client = client_app(configured)
+"""For nodes that are started with Flower's own commands."""
+
+
+server = ServerApp()
+"""For a SuperLink that is started with Flower's own commands."""
+
+
+@server.main()
+def _main(grid: Grid, context: Context) -> None:
+    config = context.run_config
+    experiment = load_experiment(str(config["experiment"]))
+    wait = Wait(int(config["owners"]), float(config["wait"]))
+    conduct(experiment, GridLink(grid), Path(str(config["out"])), wait, Silent(), print)

@@ -1,0 +1,121 @@
+"""Flower's grid as a way to owners: questions and answers are messages with one buffer each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterator, Mapping
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from mnemos.engines.engine import Lost
+from mnemos.engines.flower import Kind
+from mnemos.errors import DataError
+from mnemos.federate.enrol import read_answer
+from mnemos.federate.holder import Question
+
+RECORD, RUN, BODY, ANSWER, REFUSAL = "mnemos", "run", "body", "answer", "refusal"
+"""The record in a message, and its fields."""
+
+_REASONS = {2: "client failed", 5: "not connected", 8: "client died"}
+"""Of Flower's errors, the ones that are known to happen."""
+_LONGEST = 120
+"""Characters of what an owner says why it has refused."""
+_WHO = 60.0
+"""Seconds for an answer to who somebody is."""
+
+
+class GridLink:
+    """Owners, by the names that their keys have or that they give themselves."""
+
+    def __init__(self, grid: Grid, known: Mapping[int, str] | None = None) -> None:
+        """`known`: names by node, where keys tell who is who; anybody else isn't listened to."""
+        self._grid, self._known = grid, known
+        self._names: dict[int, str] = dict(known or {})
+        self.run = ""
+        """What the run is called: owners remember by it."""
+        self.clients: tuple[str, ...] = ()
+        """The names of the run's clients, in their order."""
+
+    def present(self) -> dict[str, int]:
+        """Who is connected, and at which node."""
+        nodes = list(self._grid.get_node_ids())
+        if self._known is None:
+            strangers = {node: _WHO_ARE_YOU for node in nodes if node not in self._names}
+            for node, answer in self._exchange("query", strangers, _WHO):
+                if isinstance(answer, bytes):
+                    self._name(node, answer)
+        # Of several with one name, who came last: a client that was started again has a new node.
+        return {self._names[node]: node for node in nodes if node in self._names}
+
+    def question(self, body: bytes, timeout: float, but: Container[str] = ()) -> dict[str, bytes | str]:
+        """What all who are connected, but for some, answer to a question; or why there is no answer."""
+        names = {node: name for name, node in self.present().items() if name not in but}
+        answers = self._exchange("query", dict.fromkeys(names, body), timeout)
+        return {names[node]: answer for node, answer in answers}
+
+    def ask(
+        self, kind: Kind, questions: Mapping[int, bytes], timeout: float
+    ) -> Iterator[tuple[int, bytes | Lost]]:
+        """What clients answer, as they do."""
+        present = self.present()
+        nodes = {client: present.get(self.clients[client]) for client in questions}
+        clients = {node: client for client, node in nodes.items() if node is not None}
+        for client, node in nodes.items():
+            if node is None:
+                yield client, Lost(client, "not connected")
+        bodies = {node: questions[client] for node, client in clients.items()}
+        for node, answer in self._exchange(kind, bodies, timeout):
+            client = clients[node]
+            yield client, answer if isinstance(answer, bytes) else Lost(client, answer)
+
+    def _exchange(
+        self, kind: Kind, bodies: Mapping[int, bytes], timeout: float
+    ) -> Iterator[tuple[int, bytes | str]]:
+        """Each node's answer, or why there is none."""
+        waiting: dict[str, int] = {}
+        for node, body in bodies.items():
+            content = RecordDict({RECORD: ConfigRecord({RUN: self.run, BODY: body})})
+            message = Message(content, dst_node_id=node, message_type=kind, ttl=timeout)
+            # One at a time: together they may be more than a request can hold.
+            sent = next(iter(self._grid.push_messages([message])), None)
+            if sent is None:
+                yield node, "not sent"
+            else:
+                waiting[sent] = node
+        end, pause = time.monotonic() + timeout, 0.05
+        while waiting:
+            replies = list(self._grid.pull_messages(list(waiting)))
+            for reply in replies:
+                yield waiting.pop(reply.metadata.reply_to_message_id), _answer(reply)
+            if waiting and time.monotonic() > end:
+                break
+            pause = 0.05 if replies else min(1.5 * pause, 1.0)
+            if waiting:
+                time.sleep(pause)
+        for node in waiting.values():
+            yield node, "timeout"
+
+    def _name(self, node: int, answer: bytes) -> None:
+        try:
+            name = read_answer("a node", answer).get("owner")
+        except DataError:
+            return
+        if isinstance(name, str) and name:
+            self._names[node] = name
+
+
+_WHO_ARE_YOU = Question().model_dump_json().encode()
+
+
+def _answer(reply: Message) -> bytes | str:
+    if reply.has_error():
+        return _REASONS.get(reply.error.code, f"Flower's error {reply.error.code}")
+    try:
+        record = reply.content.config_records[RECORD]
+        answer, refusal = record.get(ANSWER), record.get(REFUSAL)
+    except KeyError:
+        return "unreadable"
+    if isinstance(refusal, str):
+        return " ".join(refusal.split())[:_LONGEST] or "refused"
+    return answer if isinstance(answer, bytes) else "unreadable"

@@ -1,0 +1,198 @@
+"""Somebody who holds data: answers what a federation asks, and gives nothing away beside the answers.
+
+Nothing that comes from the server is run: a plan names parts that are installed here, and parts given by
+import path are refused unless their owner allows them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mnemos.client import Trainer, fresh_model, intra_op
+from mnemos.data.dataset import Dataset
+from mnemos.data.owned import Agreement, arranged, describe, runs
+from mnemos.data.sources.elsewhere import Elsewhere
+from mnemos.data.sources.owners import Reading
+from mnemos.engines.flower import ROUND, Kind
+from mnemos.errors import DataError, MnemosError
+from mnemos.files import write_atomically
+from mnemos.measures.evaluate import Evaluator
+from mnemos.message import Exam, Plan, Tally, Task, pack, unpack, update_to_bytes
+from mnemos.methods.exchange import State
+from mnemos.registry import Options
+
+_BUFFERS = "holder.buffers"
+_RUN = re.compile(r"\w[\w.-]{0,199}")
+
+
+class Question(Options):
+    """What an owner is asked before the first round."""
+
+    reading: Reading | None = None
+    """How it is to read its data; none: it is asked for nothing but its name."""
+    classes: tuple[str, ...] = ()
+    tasks: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
+    """The classes of each task, if there are tasks."""
+
+
+class Holder:
+    """One owner's data, and what its client remembers."""
+
+    def __init__(self, path: str, folder: Path, name: str = "", plugins: bool = False) -> None:
+        """`folder`: where it remembers; `plugins`: whether plans may name parts by import path."""
+        self.path, self.name, self._folder, self._plugins = path, name, folder, plugins
+        self._trainer: tuple[Plan, Trainer] | None = None
+
+    def answer(self, kind: Kind, run: str, body: bytes) -> bytes:
+        """What is answered to a question of a run."""
+        if kind == "query":
+            return json.dumps(self._query(Question.parse(_json(body)))).encode()
+        if not _RUN.fullmatch(run):
+            raise DataError(f"the server calls its run {run!r}, which is no name for a folder")
+        if not self._plugins:
+            _refuse_paths(unpack(body)[0])
+        if kind == "train":
+            return self._train(run, Task.from_bytes(body))
+        return self._evaluate(Exam.from_bytes(body))
+
+    def _query(self, asked: Question) -> dict[str, Any]:
+        """Who it is and what it has; with tasks, also which of them its samples are of."""
+        if asked.reading is None:
+            return {"owner": self.name}
+        own = _read(asked.reading, self.path)
+        if not asked.tasks:
+            return {"owner": self.name, **describe(own).model_dump(mode="json")}
+        # The scale plays no part here.
+        dataset = arranged(own, Agreement(asked.classes, own.mean, own.std))
+        first = np.zeros(len(asked.classes), np.int64)
+        for task in asked.tasks:
+            for label in task:
+                if label < len(first):
+                    first[label] = task[0]
+        return {"tasks": runs(first[dataset.train.labels.numpy()])}
+
+    def _train(self, run: str, task: Task) -> bytes:
+        dataset = self._dataset(task.plan)
+        _check_indices(task.samples, len(dataset.train))
+        _check_indices(task.held_out, len(dataset.train))
+        if self._trainer is None or self._trainer[0] != task.plan:
+            self._trainer = task.plan, Trainer(task.plan, dataset)
+        trainer = self._trainer[1]
+        method, memory = task.plan.method, _Memory(self._folder / run / str(task.client))
+        state = method.client_state(trainer.bound.layout)
+        remembers = bool(state) or method.buffers.local or task.plan.local.keeps
+        if remembers and ROUND in task.state:
+            state = memory.recall(int(task.state[ROUND]))
+        buffers = state.pop(_BUFFERS, task.buffers)
+        with intra_op(task.plan.arithmetic.intra_op):
+            update = trainer(replace(task, state=state, buffers=buffers))
+        if remembers:
+            own = {_BUFFERS: update.buffers} if method.buffers.local else {}
+            memory.keep(task.round, {**update.state, **own})
+        sent = update.buffers if method.buffers.sent else update.buffers[:0]
+        return update_to_bytes(replace(update, state={}, buffers=sent))
+
+    def _evaluate(self, exam: Exam) -> bytes:
+        dataset = self._dataset(exam.plan)
+        split = dataset.test if exam.part == "test" else dataset.train
+        _check_indices(exam.samples, len(split))
+        method = exam.plan.method
+        module = fresh_model(exam.plan, dataset)
+        with closing(Evaluator(module, dataset, method.buffers.in_batches, method.head.read)) as evaluator:
+            scores = evaluator(exam.model, exam.buffers, split, exam.samples)
+        loss = float(scores.losses.double().sum())
+        return Tally(len(exam.samples), int(scores.hits.sum()), loss).to_bytes()
+
+    def _dataset(self, plan: Plan) -> Dataset:
+        """Its data, as all of the federation understand theirs."""
+        if not isinstance(plan.data, Elsewhere):
+            raise DataError("the server names data of its own; expected is that of its owners")
+        return _arranged(plan.data.reading, self.path, plan.data.agreement)
+
+
+@lru_cache(1)
+def _read(reading: Reading, path: str) -> Dataset:
+    return reading.own(path)
+
+
+@lru_cache(1)
+def _arranged(reading: Reading, path: str, agreement: Agreement) -> Dataset:
+    return arranged(_read(reading, path), agreement)
+
+
+class _Memory:
+    """What a client remembers after its last rounds, in files.
+
+    The server says from which round it goes on: the last that counted. A round that came to nothing, or that
+    the server doesn't know of because it was killed, is done again from the same state.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def recall(self, round: int) -> State:
+        """What it remembered after a round."""
+        try:
+            return unpack(self._file(round).read_bytes(), "state")[2]["state"]
+        except FileNotFoundError:
+            raise DataError(f"what was remembered after round {round} is gone") from None
+
+    def keep(self, round: int, state: State) -> None:
+        """Remember this, and what came before; the rest is of no use any more."""
+        earlier = sorted(number for number in self._rounds() if number < round)
+        for number in self._rounds():
+            if number != round and number not in earlier[-1:]:
+                self._file(number).unlink(missing_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._file(round), pack({}, {"state": state}, {}))
+
+    def _rounds(self) -> list[int]:
+        return [int(file.stem) for file in self._folder.glob("*.safetensors") if file.stem.isdecimal()]
+
+    def _file(self, round: int) -> Path:
+        return self._folder / f"{round}.safetensors"
+
+
+def _check_indices(indices: Tensor, size: int) -> None:
+    wrong = indices.dtype != torch.int64 or indices.ndim != 1
+    if wrong or (len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < size)):
+        raise DataError(f"the server asks for samples that there aren't: there are {size}")
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(body)
+    except ValueError as error:
+        raise DataError(f"message: can't be read ({error!r})") from None
+    if not isinstance(asked, dict):
+        raise DataError("message: not a question")
+    return asked
+
+
+def _refuse_paths(header: dict[str, Any]) -> None:
+    for name in _names(header.get("plan")):
+        if ":" in name:
+            raise MnemosError(f"the plan names '{name}' by import path, which isn't allowed here")
+
+
+def _names(value: Any) -> Iterator[str]:
+    """All names of parts in a plan."""
+    if isinstance(value, dict):
+        if isinstance(value.get("name"), str):
+            yield value["name"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from _names(one)

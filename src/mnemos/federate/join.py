@@ -1,0 +1,77 @@
+"""An owner's side: reads its own data, and answers a federation's questions until it is told to end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mnemos.data.folder import locate
+from mnemos.errors import ConfigError, DataError, MnemosError
+from mnemos.federate.apps import client_app
+from mnemos.federate.holder import Holder
+from mnemos.federate.keys import CA, OWNER_KEY
+from mnemos.federate.processes import Process, answers, free_port, new_secret, supernode
+from mnemos.federate.runtime import Door, answer_forever
+
+_AGAIN = 5.0
+"""Seconds before a node that has gone is started again."""
+
+
+def join(
+    server: str, holder: Holder, folder: Path, keys: Path | None, patience: float, say: Callable[[str], None]
+) -> None:
+    """Take part in what a server asks for; without keys in plain."""
+    check(holder.path, keys)
+    _reach(server, keys, patience, say)
+    folder.mkdir(parents=True, exist_ok=True)
+    secret, port = folder / "node.secret", free_port()
+    door = Door(f"127.0.0.1:{port}", new_secret(secret))
+    app = client_app(lambda _context: holder)
+    while True:
+        (folder / "supernode.log").unlink(missing_ok=True)
+        node = supernode(server, keys, port, secret, folder)
+        say(f"{holder.name} takes part with {holder.path} at {server}; Ctrl-C ends it")
+        try:
+            answer_forever(door, app, lambda node=node: node.running)  # type: ignore[misc]
+        finally:
+            node.end()
+        if not _was_connected(node):
+            raise MnemosError(f"{server} doesn't let {holder.name} in: {_why(node)}")
+        say(f"the connection to {server} is lost; trying again")
+        time.sleep(_AGAIN)
+
+
+def check(data: str, keys: Path | None) -> None:
+    """Refuse what can't work before anything is started."""
+    path = locate(data)
+    if not (path.is_dir() or (path.suffix == ".npz" and path.is_file())):
+        raise DataError(f"{path} is neither an npz file nor a folder of images")
+    for name in (OWNER_KEY, CA) if keys is not None else ():
+        assert keys is not None
+        if not (keys / name).is_file():
+            raise ConfigError(
+                f"{keys} has no file '{name}'; it is what the server's side has handed out", "keys"
+            )
+
+
+def _reach(server: str, keys: Path | None, patience: float, say: Callable[[str], None]) -> None:
+    """Wait until the server is there: the node itself would try for ever, and not say why."""
+    end, told = time.monotonic() + patience, False
+    while not answers(server, None if keys is None else keys / CA):
+        if time.monotonic() > end:
+            raise MnemosError(f"{server} can't be reached")
+        if not told:
+            say(f"waiting for {server}")
+            told = True
+        time.sleep(1.0)
+
+
+def _was_connected(node: Process) -> bool:
+    return "SuperNode ID" in node.log.read_text(errors="replace")
+
+
+def _why(node: Process) -> str:
+    """What the node says of its end, without the rest."""
+    text = node.last_words()
+    return text.rpartition("[code:")[2].partition("]")[2].strip() or text

@@ -1,0 +1,141 @@
+"""Keys and certificates for a federation: what a trial needs, and how a real one is laid out.
+
+<home>/ca.pem, ca.key            who signs the server's certificate; the key can be put away afterwards
+<home>/server.pem, server.key    the server's
+<home>/owners/<name>.pub         who may join
+<home>/hand-out/<name>/          what an owner is given: its private key, and ca.pem
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import serialization as form
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from mnemos.errors import ConfigError
+
+CA, CA_KEY, SERVER, SERVER_KEY = "ca.pem", "ca.key", "server.pem", "server.key"
+OWNERS, HAND_OUT, OWNER_KEY = "owners", "hand-out", "key"
+
+_NAME = re.compile(r"\w[\w.-]{0,63}")
+
+
+def make_server(home: Path, hosts: Iterable[str], days: int) -> None:
+    """A certificate authority, and a certificate of the server for the hosts it is reached by."""
+    ca_key, server_key = _new_key(), _new_key()
+    ca = _certificate("Mnemos federation", ca_key, None, ca_key, days)
+    server = _certificate("Mnemos server", server_key, ca, ca_key, days, tuple(hosts))
+    home.mkdir(parents=True, exist_ok=True)
+    (home / CA).write_bytes(ca.public_bytes(form.Encoding.PEM))
+    (home / SERVER).write_bytes(server.public_bytes(form.Encoding.PEM))
+    for key, name in ((ca_key, CA_KEY), (server_key, SERVER_KEY)):
+        _write_secret(
+            home / name,
+            key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()),
+        )
+
+
+def make_owner(home: Path, name: str) -> Path:
+    """A key pair for an owner; gives the folder to hand out."""
+    check_name(name)
+    key = _new_key()
+    folder = home / HAND_OUT / name
+    folder.mkdir(parents=True, exist_ok=True)
+    private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
+    _write_secret(folder / OWNER_KEY, private)
+    (folder / CA).write_bytes((home / CA).read_bytes())
+    public = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
+    (home / OWNERS).mkdir(exist_ok=True)
+    (home / OWNERS / f"{name}.pub").write_bytes(public + b"\n")
+    return folder
+
+
+def check_name(name: str) -> None:
+    """Refuse what can't be an owner's name."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"found {name!r}; allowed: letters, digits, '_', '-' and '.'", "owner")
+
+
+def public_keys(home: Path) -> dict[str, bytes]:
+    """The public keys of those who may join, by name, as Flower sends them."""
+    found = {}
+    for file in sorted((home / OWNERS).glob("*.pub")):
+        try:
+            key = form.load_ssh_public_key(file.read_bytes())
+        except ValueError:
+            raise ConfigError(f"{file}: not a public key in OpenSSH's form") from None
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise ConfigError(f"{file}: not a key on an elliptic curve of NIST's, as Flower wants it")
+        found[file.stem] = key.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+    return found
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP384R1())
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_bytes(content)
+
+
+def _certificate(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Certificate | None,
+    signer: ec.EllipticCurvePrivateKey,
+    days: int,
+    hosts: tuple[str, ...] = (),
+) -> x509.Certificate:
+    """A certificate, of an authority if it has no issuer."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now, authority = datetime.datetime.now(datetime.UTC), issuer is None
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(authority, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+        .add_extension(_usage(authority), critical=True)
+    )
+    if hosts:
+        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+    return builder.sign(signer, hashes.SHA384())
+
+
+def _usage(authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

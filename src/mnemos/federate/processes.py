@@ -1,0 +1,181 @@
+"""Flower's own processes, SuperLink and SuperNode: started, waited for, and ended."""
+
+from __future__ import annotations
+
+import ctypes
+import http.client
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mnemos.errors import MnemosError
+from mnemos.federate.keys import CA, OWNER_KEY, SERVER, SERVER_KEY
+
+_START = 60.0
+"""Seconds that a process has to start."""
+_END = 5.0
+"""Seconds that it has to end of its own accord."""
+
+
+class Process:
+    """One of Flower's processes, which ends with the one that has started it."""
+
+    def __init__(self, command: list[str], folder: Path, log: Path) -> None:
+        self.log = log
+        environment = {
+            "FLWR_TELEMETRY_ENABLED": "0",
+            **os.environ,
+            "FLWR_HOME": str(folder / "flower"),
+        }
+        program = Path(sys.executable).with_name(command[0])
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [str(program) if program.exists() else command[0], *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                preexec_fn=_end_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it still is."""
+        return self._process.poll() is None
+
+    def last_words(self) -> str:
+        """The end of what it has written."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        words = " ".join(line.strip() for line in lines[-6:] if line.strip())
+        return words[-400:]
+
+    def end(self) -> None:
+        """End it; by force if it takes its time."""
+        if not self.running:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def superlink(home: Path, host: str, port: int, secret: Path, plain: bool) -> Iterator[Process]:
+    """A SuperLink whose state survives it, once it answers."""
+    command = ["flower-superlink", "--isolation", "process", "--database", str(home / "superlink.db")]
+    command += ["--host", host, "--port", str(port), "--superexec-auth-secret-file", str(secret)]
+    command += ["--disable-runtime-dependency-installation"]
+    if plain:
+        command.append("--insecure")
+    else:
+        command += ["--ssl-certfile", str(home / SERVER), "--ssl-keyfile", str(home / SERVER_KEY)]
+        command += ["--ssl-ca-certfile", str(home / CA), "--enable-supernode-auth"]
+    if not _free(host, port):
+        raise MnemosError(f"{host}:{port} is in use already; --port takes another, --superlink uses that one")
+    process = Process(command, home, home / "superlink.log")
+    try:
+        _wait_for(process, local(host, port), None if plain else home / CA)
+        yield process
+    finally:
+        process.end()
+
+
+def supernode(server: str, keys: Path | None, port: int, secret: Path, folder: Path) -> Process:
+    """A SuperNode that connects to a SuperLink; without keys in plain."""
+    command = ["flower-supernode", "--superlink", server, "--isolation", "process", "--port", str(port)]
+    command += ["--superexec-auth-secret-file", str(secret)]
+    if keys is None:
+        command.append("--insecure")
+    else:
+        command += ["--root-certificates", str(keys / CA)]
+        command += ["--auth-supernode-private-key", str(keys / OWNER_KEY)]
+    return Process(command, folder, folder / "supernode.log")
+
+
+def local(host: str, port: int) -> str:
+    """Where a server that listens on a host is reached on the same machine."""
+    return f"{'127.0.0.1' if host in {'0.0.0.0', '::'} else host}:{port}"
+
+
+def new_secret(path: Path) -> bytes:
+    """A fresh secret in a file that nobody else can read."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_bytes(secrets.token_bytes(32))
+    return path.read_bytes()
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _wait_for(process: Process, address: str, certificate: Path | None) -> None:
+    end = time.monotonic() + _START
+    while time.monotonic() < end and process.running:
+        if answers(address, certificate):
+            return
+        time.sleep(0.1)
+    raise MnemosError(f"the SuperLink doesn't start; {process.log} says: {process.last_words()}")
+
+
+def answers(address: str, certificate: Path | None) -> bool:
+    """Whether a SuperLink can be reached; refuses one that isn't who it should be, or speaks otherwise."""
+    scheme = "http" if certificate is None else "https"
+    context = None if certificate is None else ssl.create_default_context(cafile=str(certificate))
+    try:
+        with urllib.request.urlopen(f"{scheme}://{address}/health", timeout=5, context=context):
+            return True
+    except urllib.error.HTTPError as error:
+        raise MnemosError(f"{address} is no SuperLink: it answers {error.code} {error.reason}") from None
+    except ssl.SSLCertVerificationError as error:
+        raise MnemosError(f"{address} isn't who it should be: {error.verify_message}") from None
+    except http.client.HTTPException:
+        raise MnemosError(f"{address} doesn't take a plain connection") from None
+    except ssl.SSLError:
+        raise MnemosError(f"{address} doesn't speak TLS") from None
+    except OSError as error:
+        reason = getattr(error, "reason", None)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise MnemosError(f"{address} isn't who it should be: {reason.verify_message}") from None
+        if isinstance(reason, ssl.SSLError):
+            raise MnemosError(f"{address} doesn't speak TLS") from None
+        if isinstance(error, ConnectionResetError) or isinstance(reason, ConnectionResetError):
+            raise MnemosError(f"{address} doesn't take a plain connection") from None
+        return False
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end the process when the one that has started it is killed, where it can."""
+    if sys.platform == "linux":
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)

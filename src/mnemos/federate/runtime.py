@@ -1,0 +1,191 @@
+"""What is taken from inside Flower 1.41: both ends of a federation in processes that stay.
+
+Flower starts a fresh process for every message that a node gets, which imports everything, reads its data and
+runs code that the server has sent along. Here a node's process stays, with its data and its model in memory,
+and runs nothing but what is installed. The server's process does the rounds itself. Both take their work from
+Flower's Runtime API, as its own executors do, which have to know a secret for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from flwr.app import Context, Error, Message
+from flwr.cli.build import build_fab_from_disk
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.common.serde import fab_to_proto, run_from_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    UnregisterNodeRequest,
+)
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
+from flwr.serverapp import Grid
+from flwr.supercore.constant import TaskType
+from flwr.supercore.control.control_http_client import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import HttpGrid
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from mnemos.errors import MnemosError
+
+_ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+_POLL = 0.1
+"""Seconds between looks for work."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where a Runtime API is, and what opens it."""
+
+    address: str
+    secret: bytes
+    certificate: bytes | None = None
+    """Of who has signed the server's; None: it speaks in plain."""
+
+    def client(self, component: str, *interceptors: RuntimeTokenHttpInterceptor) -> RuntimeHttpClient:
+        """A client, with a task's token if there is one, or else with the secret."""
+        entry = interceptors or (
+            SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=_ACQUIRE),
+        )
+        return RuntimeHttpClient.from_server_address(
+            self.address,
+            self.certificate is None,
+            self.certificate,
+            [RuntimeVersionHttpInterceptor(component_name=component), *entry],
+        )
+
+
+def answer_forever(door: Door, app: ClientApp, going: Callable[[], bool]) -> None:
+    """Answer a node's messages, one after the other, as long as it is going."""
+    with _closing(door.client("SuperExec")) as executor:
+        while going():
+            try:
+                found = executor.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+            except httpx.HTTPError:  # the node isn't up yet, or has just gone: the caller looks after it
+                found = None
+            if found is None or not found.token:
+                time.sleep(_POLL)
+                continue
+            try:
+                _answer(door, found.token, app)
+            except (httpx.HTTPError, RuntimeError):
+                continue  # the task is lost; whoever asked will notice
+
+
+def _answer(door: Door, token: str, app: ClientApp) -> None:
+    with _closing(door.client("flwr-clientapp", RuntimeTokenHttpInterceptor(token))) as client:
+        with _beating(client):
+            message, context, _, _ = pull_task_input(client)
+            reply, status, details = _reply(app, message, context)
+            push_message(client, reply, context)
+        push_task_output(client, context, status, details)
+
+
+def _reply(app: ClientApp, message: Message, context: Context) -> tuple[Message, str, str]:
+    try:
+        return app(message=message, context=context), SubStatus.COMPLETED, ""
+    except Exception as error:  # the server learns that it failed, and this process goes on
+        reason = f"{type(error).__name__}: {error}"
+        failed = Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason)
+        return Message(failed, reply_to=message), SubStatus.FAILED, reason
+
+
+class Control:
+    """A SuperLink's Control API."""
+
+    def __init__(self, address: str, certificate: bytes | None) -> None:
+        self._client = ControlHttpClient.from_server_address(
+            address, certificate is None, certificate, [RuntimeVersionHttpInterceptor(component_name="flwr")]
+        )
+
+    def admit(self, keys: Mapping[str, bytes]) -> dict[int, str]:
+        """Let exactly the holders of these keys join: their names, by node."""
+        listed = self._client.ListNodes(ListNodesRequest()).nodes_info
+        nodes = {bytes(node.public_key): node.node_id for node in listed if node.public_key}
+        for key, node in nodes.items():
+            if key not in keys.values():
+                self._client.UnregisterNode(UnregisterNodeRequest(node_id=node))
+        return {
+            nodes[key]
+            if key in nodes
+            else self._client.RegisterNode(RegisterNodeRequest(public_key=key, name=name)).node_id: name
+            for name, key in keys.items()
+        }
+
+    def start(self, app: Path) -> int:
+        """Start a run of an app: its number."""
+        content = build_fab_from_disk(app)
+        fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
+        return int(self._client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client.close()
+
+
+@contextmanager
+def serving(door: Door, run: int, timeout: float = 60.0) -> Iterator[Grid]:
+    """The grid of a run, whose server this process is."""
+    token = _token(door, run, timeout)
+    grid = HttpGrid(door.address, door.certificate is None, door.certificate, token=token)
+    client, status = grid._runtime_client, SubStatus.FAILED
+    try:
+        with _beating(client):
+            task = client.PullTaskInput(PullTaskInputRequest())
+            TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
+            TaskIdentity.node_id = task.context.node_id
+            grid.set_run(run_from_proto(task.run))
+            yield grid
+        status = SubStatus.COMPLETED
+    finally:
+        with suppress(httpx.HTTPError):  # the link may be gone already, and the run with it
+            client.PushTaskOutput(PushTaskOutputRequest(sub_status=status))
+        grid.close()
+
+
+def _token(door: Door, run: int, timeout: float) -> str:
+    end = time.monotonic() + timeout
+    with _closing(door.client("SuperExec")) as executor:
+        while time.monotonic() < end:
+            found = executor.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP]))
+            # One left over from a server that was killed is nobody's any more.
+            if found.token and found.task.run_id == run:
+                return str(found.token)
+            time.sleep(_POLL)
+    raise MnemosError(f"the SuperLink at {door.address} has given no leave to serve within {timeout:g} s")
+
+
+@contextmanager
+def _closing(client: RuntimeHttpClient) -> Iterator[RuntimeHttpClient]:
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def _beating(client: RuntimeHttpClient) -> Iterator[None]:
+    """Say now and then that the task is still being worked on."""
+    heart = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    heart.start()
+    try:
+        yield
+    finally:
+        heart.stop()

@@ -1,0 +1,79 @@
+"""A SuperLink, and a run on it whose server this process is."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from flwr.serverapp import Grid
+
+from mnemos.errors import ConfigError, MnemosError
+from mnemos.federate.init import write_app
+from mnemos.federate.keys import CA, OWNERS, SERVER, SERVER_KEY, public_keys
+from mnemos.federate.processes import answers, local, new_secret, superlink
+from mnemos.federate.runtime import Control, Door, serving
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a federation's server is, or is to be."""
+
+    home: Path
+    host: str
+    port: int
+    plain: bool = False
+    running: str | None = None
+    """The address of a SuperLink that is running already."""
+    secret: Path | None = None
+    """What that one's executors have to know."""
+
+
+def expected(place: Place) -> int:
+    """How many owners may join."""
+    if place.plain:
+        raise ConfigError("without keys nobody knows how many there are; it has to be said", "owners")
+    for name in (CA, SERVER, SERVER_KEY):
+        if not (place.home / name).is_file():
+            raise ConfigError(f"{place.home} has no file '{name}'; 'mnemos federate keys' makes it", "home")
+    count = len(public_keys(place.home))
+    if not count:
+        raise ConfigError(
+            f"{place.home / OWNERS} has nobody's public key; 'mnemos federate keys' makes some", "home"
+        )
+    return count
+
+
+@contextmanager
+def connected(place: Place) -> Iterator[tuple[Grid, Mapping[int, str] | None]]:
+    """The grid of a new run; and who is at which node, where keys tell it."""
+    certificate = None if place.plain else (place.home / CA).read_bytes()
+    with ExitStack() as stack:
+        if place.running is None:
+            place.home.mkdir(parents=True, exist_ok=True)
+            file = place.home / "superlink.secret"
+            secret = new_secret(file)
+            stack.enter_context(superlink(place.home, place.host, place.port, file, place.plain))
+            address = local(place.host, place.port)
+        else:
+            address, secret = place.running, _read_secret(place)
+            if not answers(address, None if place.plain else place.home / CA):
+                raise MnemosError(f"{address} can't be reached")
+        with closing(Control(address, certificate)) as control, tempfile.TemporaryDirectory() as folder:
+            known = None if place.plain else control.admit(public_keys(place.home))
+            write_app(Path(folder))
+            run = control.start(Path(folder))
+        yield stack.enter_context(serving(Door(address, secret, certificate), run)), known
+
+
+def _read_secret(place: Place) -> bytes:
+    if place.secret is None:
+        raise ConfigError(
+            "a SuperLink that is running already has one in a file, which has to be named", "secret"
+        )
+    try:
+        return place.secret.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{place.secret} can't be read ({error.strerror})", "secret") from None

@@ -1,0 +1,5 @@
+"""What an owner's node runs."""
+
+from mnemos.federate.apps import client as app
+
+__all__ = ["app"]

@@ -1,0 +1,1 @@
+"""A federation of Mnemos as an app of Flower."""

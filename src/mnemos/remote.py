@@ -1,0 +1,121 @@
+"""A federation whose samples are with their owners: clients remember and evaluate there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mnemos.clocks.asynchronous import Asynchronous
+from mnemos.data.dataset import Dataset, Split
+from mnemos.data.partition import Ints
+from mnemos.data.partitions.natural import Natural
+from mnemos.data.streams.drift import Drift
+from mnemos.engines.engine import Runner
+from mnemos.engines.flower import ROUND, Flower, FlowerRunner
+from mnemos.errors import ConfigError
+from mnemos.experiment import Experiment
+from mnemos.groups import Group
+from mnemos.measures.measure import Told
+from mnemos.message import Task
+from mnemos.methods.exchange import Server, State
+from mnemos.models.mixed import Mixed
+from mnemos.states import Shelves
+
+
+class Remote(Group):
+    """A group of owners; the server knows of each in which round it has last counted, and no more."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.example = {ROUND: torch.zeros(())}
+
+    def reach(self, runner: FlowerRunner) -> None:
+        """Evaluate models over this runner from now on."""
+        self.evaluator.close()
+        self.evaluator = RemoteEvaluator(runner, self.dataset)
+
+    def tasks(
+        self, number: int, clients: Ints, server: Server, states: Shelves, runner: Runner
+    ) -> Iterator[Task]:
+        """Without what a client remembers before its first round: it knows that itself."""
+        for task in super().tasks(number, clients, server, states, runner):
+            yield task if ROUND in task.state else replace(task, state={})
+
+    def _remembered(self, state: State, buffers: Tensor) -> State:
+        return state
+
+
+class RemoteEvaluator:
+    """Asks owners how a model does on their samples."""
+
+    def __init__(self, runner: FlowerRunner, dataset: Dataset) -> None:
+        self._runner, self._dataset = runner, dataset
+
+    def __call__(self, model: Tensor, buffers: Tensor, split: Split, indices: Tensor | None = None) -> Told:
+        """What they say, in the order of the samples, which is that of their owners."""
+        assert split.owners is not None
+        owners = (split.owners if indices is None else split.owners[indices]).numpy()
+        test = split is self._dataset.test
+        samples = {}
+        for client in np.unique(owners).tolist():
+            count = int(np.count_nonzero(owners == client))
+            own = torch.arange(count) if indices is None else indices[torch.from_numpy(owners == client)]
+            samples[client] = own
+        found = self._runner.examine(model, buffers, "test" if test else "train", samples)
+        right, losses = (torch.full((len(owners),), float("nan"), dtype=torch.float64) for _ in range(2))
+        for client, tally in found.items():
+            where = torch.from_numpy(np.flatnonzero(owners == client))
+            right[where] = (torch.arange(len(where)) < tally.hits).double()
+            losses[where] = tally.loss / max(tally.samples, 1)
+        return Told.of(right, losses)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def check_remote(experiment: Experiment, dataset: Dataset) -> None:
+    """Refuse what can't be done with data that is elsewhere; and clients elsewhere without such data."""
+    if not dataset.remote:
+        if isinstance(experiment.engine, Flower):
+            raise ConfigError(
+                "found flower, which is for data that stays with its owners: see 'mnemos federate serve'",
+                "engine",
+            )
+        return
+    partition = experiment.partition
+    known = isinstance(partition, Natural) and partition.clients == 0 and partition.min_samples == 1
+    measure = next((type(one).name for one in experiment.measures if one.needs_labels), None)
+    sentences = (
+        (
+            not isinstance(experiment.engine, Flower),
+            "engine",
+            f"found {type(experiment.engine).name}, and the data is with its owners; allowed: flower",
+        ),
+        (not known, "partition", "each owner is a client: it takes natural, with all of them"),
+        (isinstance(experiment.model, Mixed), "model", "found mixed; owners share one model"),
+        (
+            isinstance(experiment.clock, Asynchronous),
+            "clock",
+            "found an asynchronous one, which is a simulation's; a federation goes round by round",
+        ),
+        (bool(experiment.faults), "faults", "found some, which are a simulation's"),
+        (
+            isinstance(experiment.stream, Drift),
+            "stream",
+            "found drift, which is a simulation's: real data changes by itself",
+        ),
+        (experiment.method.meta is not None, "method.meta", "the server of a federation holds no samples"),
+        (
+            measure is not None,
+            "measures",
+            f"found {measure}, which goes by labels and answers; these stay with the owners",
+        ),
+    )
+    for wrong, field, sentence in sentences:
+        if wrong:
+            raise ConfigError(sentence, field)
