@@ -1,11 +1,23 @@
 """A federation whose owners are asked in the same process: all but Flower."""
 
+import re
+import shutil
+import sys
+from dataclasses import replace
+
 import pytest
 import torch
 from owners import folders, joined
+from safetensors.torch import load_file
 
+from interrupt import Stop
+from mnemos.data.sources.npz import Npz
+from mnemos.engines.flower import ROUND
+from mnemos.errors import ConfigError, DataError, MnemosError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
+from mnemos.message import pack, unpack, update_from_bytes
+from mnemos.runs.execute import resume, start
 
 CASES = {
     "fedavg": {},
@@ -49,6 +61,13 @@ def play(description, rounds=4):
     return federation, outcomes
 
 
+def start_and_stop(description, folder, after):
+    observer = Stop(after)
+    with pytest.raises(KeyboardInterrupt):
+        start(description, folder, observer)
+    return observer.run
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_owners_come_to_the_same_model_bit_for_bit(case, tmp_path):
     """And to the same records, but for what only labels could tell."""
@@ -64,3 +83,145 @@ def test_owners_come_to_the_same_model_bit_for_bit(case, tmp_path):
             (r.name, r.client, r.model, r.round) for r in wanted
         ]
         assert [r.value for r in other.records] == pytest.approx([r.value for r in wanted])
+
+
+def test_a_round_that_the_server_forgets_is_done_again_from_the_same_state(tmp_path):
+    """The server is killed after its clients have trained, and before the round is saved."""
+    paths = folders(tmp_path)
+    description = joined(experiment(paths, method="scaffold"), paths, tmp_path)[0]
+    expected, _ = play(description)
+    again = joined(experiment(paths, method="scaffold"), paths, tmp_path / "again")[0]
+    run = start_and_stop(again, tmp_path / "runs", after=2)
+    shutil.copytree(run.path, tmp_path / "doomed")
+    with pytest.raises(KeyboardInterrupt):
+        resume(tmp_path / "doomed", observer=Stop(3), engine=again.engine)  # so clients remember round 3
+    resume(run.path, engine=again.engine)
+    model = load_file(run.file("model.safetensors"))
+    wanted = expected.layout.state_dict(expected.server.model, expected.server.buffers)
+    assert all(torch.equal(model[name], wanted[name]) for name in wanted)
+
+
+def test_who_is_lost_in_a_round_takes_part_in_the_next_with_what_it_remembers(tmp_path):
+    """With the same bits as where the client vanishes in one process."""
+    paths = folders(tmp_path)
+    remote, link = joined(experiment(paths, method="scaffold", participation=1.0), paths, tmp_path)
+    federation = Federation(remote)
+    with federation.open() as runner:
+        federation.advance(runner)
+        link.gone = {1}
+        outcome = federation.advance(runner)
+        link.gone = set()
+        after = federation.advance(runner)
+    federation.close()
+    assert [r.client for r in outcome.records if r.name == "dropped: timeout"] == [1]
+    assert {r.client for r in after.records if r.name == "train_loss"} == {0, 1, 2, None}
+    memories = sorted(file.stem for file in (tmp_path / "b/run/1").iterdir())
+    assert memories == ["1", "3"]
+
+
+def test_validation_is_that_of_the_owners_who_answer(tmp_path):
+    paths = folders(tmp_path)
+    remote, link = joined(experiment(paths, evaluate={"every": 1}, participation=1.0), paths, tmp_path)
+    federation = Federation(remote)
+    with federation.open() as runner:
+        everybody = federation.advance(runner)
+        link.gone = {0, 2}
+        one = federation.advance(runner)
+        link.gone = {0, 1, 2}
+        with pytest.raises(PausedError):
+            federation.advance(runner)
+    federation.close()
+    by_client = {r.client: r.value for r in one.records if r.name == "validation_accuracy"}
+    assert by_client.keys() == {None, 1}
+    assert by_client[None] == by_client[1]
+    assert len([r for r in everybody.records if r.name == "validation_accuracy"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"measures": ["class-accuracy"]}, "measures: found class-accuracy, which goes by labels"),
+        ({"stream": "drift"}, "stream: found drift, which is a simulation's"),
+        ({"faults": [{"name": "drop-outs", "rate": 0.5}]}, "faults: found some, which are a simulation's"),
+        ({"clock": "fedasync", "evaluate": {}}, "clock: found an asynchronous one"),
+        (
+            {"method": {"name": "fedavg", "meta": {"samples": 5}}},
+            "method.meta: the server of a federation holds no samples",
+        ),
+        ({"method": "centralised"}, "method: found centralised, which takes everybody's samples"),
+        ({"partition": {"name": "natural", "clients": 2}}, "partition: each owner is a client"),
+    ],
+)
+def test_what_a_federation_can_not_do_is_refused(changes, words, tmp_path):
+    paths = folders(tmp_path)
+    with pytest.raises(ConfigError, match=f"^{re.escape(words)}"):
+        Federation(joined(experiment(paths, **changes), paths, tmp_path)[0])
+
+
+def asked(tmp_path, **changes):
+    """A holder, and the bytes of a task for it."""
+    paths = folders(tmp_path)
+    remote, link = joined(experiment(paths, **changes), paths, tmp_path)
+    federation = Federation(remote)
+    with federation.open() as runner:
+        task = next(federation._tasks(1, runner))
+        federation.close()
+        return link.holders[task.client], runner._own(task)
+
+
+def test_nothing_is_run_that_the_server_names_by_import_path(tmp_path):
+    holder, task = asked(tmp_path)
+    header, tensors, states = unpack(task.to_bytes(), "received", "state")
+    header["plan"]["method"]["terms"] = [{"name": "antigravity:fly"}]
+    body = pack(tensors, states, header)
+    with pytest.raises(MnemosError, match="names 'antigravity:fly' by import path"):
+        holder.answer("train", "run", body)
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize("run", ["..", "../up", "/root", "", "a/b", ".hidden", "a" * 201])
+def test_a_run_is_no_way_out_of_the_folder(run, tmp_path):
+    holder, task = asked(tmp_path)
+    with pytest.raises(DataError, match="which is no name for a folder"):
+        holder.answer("train", run, task.to_bytes())
+
+
+@pytest.mark.parametrize("samples", [[-1], [10**6], [[0, 1]], [0.5]])
+def test_samples_that_there_are_not_are_refused(samples, tmp_path):
+    holder, task = asked(tmp_path)
+    wrong = replace(task, samples=torch.tensor(samples))
+    with pytest.raises(DataError, match="asks for samples that there aren't"):
+        holder.answer("train", "run", wrong.to_bytes())
+
+
+def test_the_server_can_not_have_a_client_read_other_data(tmp_path):
+    holder, task = asked(tmp_path)
+    plan = task.plan.model_copy(update={"data": Npz(path="/etc/passwd")})
+    with pytest.raises(DataError, match="the server names data of its own"):
+        holder.answer("train", "run", replace(task, plan=plan).to_bytes())
+
+
+def test_a_memory_that_is_gone_is_said_to_be(tmp_path):
+    holder, task = asked(tmp_path, method="scaffold")
+    with pytest.raises(DataError, match="what was remembered after round 7 is gone"):
+        holder.answer("train", "run", replace(task, state={ROUND: torch.tensor(7.0)}).to_bytes())
+
+
+def test_an_update_has_what_the_method_uploads_and_nothing_else(tmp_path):
+    """The change of a control variate; not itself, nor statistics that the server has of its own."""
+    changes = {**CASES["batch-norm"], "method": {"name": "scaffold", "buffers": "server"}}
+    holder, task = asked(tmp_path, **changes)
+    update = update_from_bytes(holder.answer("train", "run", task.to_bytes()))
+    assert update.state == {}
+    assert len(update.buffers) == 0
+    assert update.change.keys() == {"scaffold.c"}
+
+
+def test_questions_that_are_none(tmp_path):
+    holder, _ = asked(tmp_path)
+    for body in (b"", b"{", b"[]", b'{"x": 1}', b'{"tasks": [["a"]]}'):
+        with pytest.raises(MnemosError):
+            holder.answer("query", "run", body)
+    for kind in ("train", "evaluate"):
+        with pytest.raises(MnemosError):
+            holder.answer(kind, "run", b"nothing")

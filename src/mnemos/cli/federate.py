@@ -51,6 +51,8 @@ def keys(
     names = owner or []
     for name in names:
         check_name(name)
+        if names.count(name) > 1:
+            raise ConfigError(f"found '{name}' twice", "owner")
         if (home / OWNERS / f"{name}.pub").exists():
             raise ConfigError(
                 f"{home / OWNERS / name}.pub is there already; remove it for a new key", "owner"

@@ -13,7 +13,7 @@ from mnemos.engines.flower import Flower
 from mnemos.errors import ConfigError, DataError, MnemosError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federate.enrol import among, described, question
-from mnemos.federate.grid import GridLink
+from mnemos.federate.grid import GridLink, Refusal
 from mnemos.runs.execute import Observer, resume, start
 from mnemos.runs.run import Run
 
@@ -97,17 +97,18 @@ def unfinished(experiment: Experiment, out: Path) -> Run | None:
 def _gather(link: GridLink, body: bytes, wait: Wait, say: Say) -> dict[str, Described]:
     """What so many owners say of their data."""
     found: dict[str, Described] = {}
-    refused: dict[str, str] = {}
+    refused: set[str] = set()
     end = time.monotonic() + wait.seconds
     while len(found) < wait.owners:
         for name, answer in link.question(body, _ANSWER, {*found, *refused}).items():
             try:
-                if isinstance(answer, str):
+                if isinstance(answer, bytes):
+                    found[name] = described(name, answer)
+                    say(f"{name} has joined: {found[name].train + found[name].test} samples")
+                elif isinstance(answer, Refusal):  # anything else may be better the next time
                     raise DataError(f"{name} can't take part: {answer}")
-                found[name] = described(name, answer)
-                say(f"{name} has joined: {found[name].train + found[name].test} samples")
             except DataError as error:
-                refused[name] = str(error)
+                refused.add(name)
                 say(str(error))
         if len(found) < wait.owners and time.monotonic() > end:
             raise PausedError(

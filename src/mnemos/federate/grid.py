@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -19,10 +20,18 @@ RECORD, RUN, BODY, ANSWER, REFUSAL = "mnemos", "run", "body", "answer", "refusal
 
 _REASONS = {2: "client failed", 5: "not connected", 8: "client died"}
 """Of Flower's errors, the ones that are known to happen."""
+_IN_TRANSIT, _TRIES = {3, 4}, 3
+"""Messages that Flower has lost on the way, there or back, are sent again: clients do the same once more."""
+_SHORTEST = 0.05
+"""Seconds between looks for answers, as long as some come."""
 _LONGEST = 120
 """Characters of what an owner says why it has refused."""
 _WHO = 60.0
 """Seconds for an answer to who somebody is."""
+
+
+class Refusal(str):
+    """What an owner says why it doesn't answer."""
 
 
 class GridLink:
@@ -74,23 +83,30 @@ class GridLink:
     ) -> Iterator[tuple[int, bytes | str]]:
         """Each node's answer, or why there is none."""
         waiting: dict[str, int] = {}
-        for node, body in bodies.items():
-            content = RecordDict({RECORD: ConfigRecord({RUN: self.run, BODY: body})})
+        sent: Counter[int] = Counter()
+        end, pause = time.monotonic() + timeout, _SHORTEST
+
+        def send(node: int) -> bool:
+            content = RecordDict({RECORD: ConfigRecord({RUN: self.run, BODY: bodies[node]})})
             message = Message(content, dst_node_id=node, message_type=kind, ttl=timeout)
             # One at a time: together they may be more than a request can hold.
-            sent = next(iter(self._grid.push_messages([message])), None)
-            if sent is None:
+            number = next(iter(self._grid.push_messages([message])), None)
+            if number is not None:
+                waiting[number] = node
+                sent[node] += 1
+            return number is not None
+
+        for node in bodies:
+            if not send(node):
                 yield node, "not sent"
-            else:
-                waiting[sent] = node
-        end, pause = time.monotonic() + timeout, 0.05
-        while waiting:
+        while waiting and time.monotonic() < end:
             replies = list(self._grid.pull_messages(list(waiting)))
             for reply in replies:
-                yield waiting.pop(reply.metadata.reply_to_message_id), _answer(reply)
-            if waiting and time.monotonic() > end:
-                break
-            pause = 0.05 if replies else min(1.5 * pause, 1.0)
+                node = waiting.pop(reply.metadata.reply_to_message_id)
+                lost = reply.has_error() and reply.error.code in _IN_TRANSIT
+                if not (lost and sent[node] < _TRIES and send(node)):
+                    yield node, _answer(reply)
+            pause = _SHORTEST if replies else min(1.5 * pause, 1.0)
             if waiting:
                 time.sleep(pause)
         for node in waiting.values():
@@ -117,5 +133,5 @@ def _answer(reply: Message) -> bytes | str:
     except KeyError:
         return "unreadable"
     if isinstance(refusal, str):
-        return " ".join(refusal.split())[:_LONGEST] or "refused"
+        return Refusal(" ".join(refusal.split())[:_LONGEST] or "refused")
     return answer if isinstance(answer, bytes) else "unreadable"

@@ -1,0 +1,72 @@
+"""`mnemos federate` with wrong words: answered before anything is started."""
+
+import stat
+
+import pytest
+
+import mnemos
+from mnemos.experiment import load_experiment
+from mnemos.federate.keys import public_keys
+from owners import folders
+
+FILES = ("ca.pem", "ca.key", "server.pem", "server.key")
+
+
+def test_init_and_keys_write_what_serve_and_join_need(command, tmp_path):
+    home = tmp_path / "home"
+    command(f"federate init {home}")
+    assert {"README.md", "experiment.yaml", "pyproject.toml"} <= {file.name for file in home.iterdir()}
+    assert load_experiment(home / "experiment.yaml").min_clients == 2
+    said = command(f"federate keys {home} --owner a --owner b --host fl.example.org").out
+    assert "fl.example.org, localhost, 127.0.0.1" in said
+    assert public_keys(home).keys() == {"a", "b"}
+    for file in (home / "ca.key", home / "server.key", home / "hand-out/a/key"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    before = {name: (home / name).read_bytes() for name in FILES}
+    command(f"federate keys {home} --owner c")
+    assert public_keys(home).keys() == {"a", "b", "c"}
+    assert before == {name: (home / name).read_bytes() for name in FILES}
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("serve nope.yaml", 2, "nope.yaml: there is no such file"),
+        ("serve {file} data=digits", 2, "data: found digits; a federation has its owners' data"),
+        ("serve {file} partition=iid", 2, "partition: found iid; each owner is a client"),
+        ("serve {file} --home nowhere", 2, "home: nowhere has no file 'ca.pem'"),
+        ("serve {file} --plain", 2, "owners: without keys nobody knows how many there are"),
+        ("serve {file} rounds=0", 2, "rounds: found 0"),
+        ("serve {run}", 2, "it is no federation's run; 'mnemos resume' goes on with it"),
+        ("join --server localhost:1 --data {data}", 2, "keys: they are missing"),
+        (
+            "join --server localhost:1 --data nope.npz --plain",
+            3,
+            "neither an npz file nor a folder of images",
+        ),
+        ("join --server localhost:1 --data {data} --plain --wait 0", 1, "localhost:1 can't be reached"),
+        ("join --server localhost:1 --data {data} --keys {home}", 2, "has no file 'key'"),
+        ("join --server localhost:1 --data {data} --keys {home} --plain", 2, "keys: found some, and --plain"),
+        ("keys {home} --owner a/b", 2, "owner: found 'a/b'; allowed: letters"),
+        ("keys {home} --owner a --owner a", 2, "owner: found 'a' twice"),
+        ("init {home}", 2, "isn't empty"),
+    ],
+)
+def test_wrong_words(line, code, words, command, tmp_path, tiny, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (data,) = folders(tmp_path, (60,))
+    file, home, run = tmp_path / "e.yaml", tmp_path / "home", tmp_path / "run"
+    file.write_text("data: owners\npartition: natural\n")
+    home.mkdir()
+    (home / "something").touch()
+    if "{run}" in line:
+        run = mnemos.run({**tiny, "rounds": 1}, out=tmp_path / "runs").path
+    said = command("federate " + line.format(file=file, home=home, run=run, data=data), code)
+    assert words in said.err
+    assert not list(tmp_path.glob("**/superlink*"))
+
+
+def test_a_federation_goes_by_its_own_commands_alone(command, tmp_path):
+    (path,) = folders(tmp_path, (60,))
+    line = f"run 'data={{name: owners, paths: [{path}]}}' partition=natural participation=1 engine=flower"
+    assert "'mnemos federate serve'" in command(line, 2).err
