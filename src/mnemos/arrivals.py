@@ -52,7 +52,8 @@ class Arrivals:
 
     def __init__(self, experiment: Experiment, dataset: Dataset, layout: Layout, population: int) -> None:
         self._experiment, self._dataset, self._layout = experiment, dataset, layout
-        self._form = Form(layout.zeros(), torch.zeros(layout.buffer_size), experiment.method.sends(layout))
+        beside = {**experiment.method.sends(layout), **experiment.privacy.sends}
+        self._form = Form(layout.zeros(), torch.zeros(layout.buffer_size), beside)
         self._pretenders: dict[int, Pretence] = {
             client: fault
             for fault in experiment.faults

@@ -127,18 +127,21 @@ def finish(
     optimizer: State,
 ) -> Update:
     """The update of a client that has trained."""
-    local, steps = task.plan.local, sum(count for count, _ in rates)
+    plan, local, steps = task.plan, task.plan.local, sum(count for count, _ in rates)
     done = Finished(client, end, steps, rates, local, surveyed)
-    change, state = task.plan.method.upload(done)
+    change, state = plan.method.upload(done)
+    delta, said = plan.privacy.protect(
+        plan.method.correction.delta(done), task.received, plan.seed, task.round, task.client
+    )
     return Update(
         task.client,
         task.round,
         len(task.samples),
         steps,
         loss,
-        task.plan.method.correction.delta(done),
+        delta,
         buffers,
-        change,
+        {**change, **said},
         {**state, **kept(local, optimizer)},
     )
 

@@ -27,6 +27,7 @@ from mnemos.message import Plan
 from mnemos.methods.method import Method, methods
 from mnemos.models.model import Model, models
 from mnemos.overrides import dump_yaml, merge, read_yaml
+from mnemos.privacy.privacy import NoPrivacy, Privacy, privacies
 from mnemos.registry import Options, Part
 from mnemos.screens.screen import Screen
 from mnemos.screens.screen import screens as known_screens
@@ -86,6 +87,7 @@ class Experiment(Options):
     screens: tuple[Annotated[Screen, known_screens], ...] = ()
     min_clients: int = Field(1, ge=1, description="updates that a round takes; with fewer it is repeated")
     retries: int = Field(2, ge=0, le=1000, description="how often, with other clients, before the run pauses")
+    privacy: Annotated[Privacy, privacies] = NoPrivacy()
     rounds: int = Field(50, ge=1)
     evaluate: Evaluate = Evaluate()
     measures: tuple[Annotated[Measure, known_measures], ...] = ()
@@ -106,7 +108,14 @@ class Experiment(Options):
         """The part of the experiment that clients need."""
         local = self.method.training(self.local)
         local = local.model_copy(update={"schedule": local.schedule.within(self.rounds)})
-        return Plan(data=self.data, model=self.model, method=self.method, local=local, seed=self.seed)
+        return Plan(
+            data=self.data,
+            model=self.model,
+            method=self.method,
+            local=local,
+            privacy=self.privacy,
+            seed=self.seed,
+        )
 
     @property
     def watching(self) -> tuple[Measure, ...]:

@@ -31,6 +31,7 @@ from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
 from mnemos.flights import time_of, timed
 from mnemos.groups import Group, Peers, Progress
+from mnemos.guarantee import check_uploads, guarantee_of
 from mnemos.local import Local
 from mnemos.measures.measure import Moment, Record, Scores
 from mnemos.message import Task
@@ -73,11 +74,17 @@ class Federation:
 
     def __init__(self, experiment: Experiment, checks: tuple[Check, ...] = ()) -> None:
         check_clock(experiment)
-        self.experiment = experiment
         self.checks = checks
         self.dataset = load(experiment.data)
         check_remote(experiment, self.dataset)
         local, self.flow, self.cohort_size = _learners(experiment, self.dataset)
+        self.guarantee = guarantee_of(experiment, self.flow, self.cohort_size)
+        """What is promised about clients' data, if anything is."""
+        if self.guarantee is not None and self.guarantee.limit:
+            # An experiment of so many rounds: it is tested in its last ones, and its schedule ends there.
+            experiment = experiment.model_copy(update={"rounds": self.guarantee.rounds})
+            local, self.flow, self.cohort_size = _learners(experiment, self.dataset)
+        self.experiment = experiment
         self.assignment = self.flow.assignment
         self._pace = pace_of(experiment, self.flow)
         self.traffic = traffic_of(experiment, self.flow, self.cohort_size)
@@ -88,9 +95,12 @@ class Federation:
             module = fresh_model(self.plan, self.dataset)
         self.layout = Layout.of(module)
         check_measures(experiment, self.dataset, self.flow, self.layout)
+        check_uploads(experiment, self.layout)
         self.method = experiment.method
         check_company(experiment, self.cohort_size)
         sentences = list(screening(experiment, self.cohort_size))
+        if self.guarantee is not None:
+            sentences += self.guarantee.warnings
         self.groups = [self._group(which, module, sentences) for which in range(len(self._cast.models))]
         self.warnings = tuple(dict.fromkeys(sentences))
         first = [group.first() for group in self.groups]
@@ -119,7 +129,8 @@ class Federation:
         check(self.experiment, self.plan.local, self.dataset, held, loads, module, field)
         sentences += warnings(self.experiment, self.plan.local, self.dataset, held, loads, module, field)
         plan = self.plan.model_copy(update={"model": self._cast.models[which]})
-        arguments = self.experiment, plan, self.dataset, self.flow, module, members, name
+        mechanism = None if self.guarantee is None else self.guarantee.mechanism
+        arguments = self.experiment, plan, self.dataset, self.flow, module, members, name, mechanism
         if self.traffic is not None:
             return Staggered(*arguments, traffic=self.traffic)
         if self.dataset.remote:
@@ -198,6 +209,8 @@ class Federation:
         mean = loss / samples if samples else math.nan  # of a round in which nobody has trained
         if samples:
             records.append(Record(number, "train_loss", mean))
+        if self.guarantee is not None:
+            records.append(Record(number, "epsilon", self.guarantee.epsilon(number)))
         records += [
             Record(number, "bytes_up", float(said + attempts.sent + sum(one.sent for one in done))),
             Record(number, "bytes_down", float(said + attempts.received + sum(one.received for one in done))),
@@ -213,19 +226,32 @@ class Federation:
         """What becomes of the groups in a round; and what was lost on attempts that came to too little."""
         attempts, cohort = Attempts(number, self.experiment.min_clients), self.cohort(number)
         tried = cohort
-        for attempt in range(self.in_vain + self.experiment.retries + 1):
+        # With privacy a client is in a round with the probability that ε goes by: others don't step in.
+        again = 0 if self.guarantee is not None else self.in_vain + self.experiment.retries
+        for attempt in range(again + 1):
             if attempt:
                 cohort = self._others(number, attempt, tried)
                 tried = np.union1d(tried, cohort)
             groups = range(len(before))
             done = [self._progress(number, which, cohort, before[which], runner, attempt) for which in groups]
-            if self.traffic is not None or attempts.suffice(done):  # an asynchronous server waits for others
+            if self.traffic is not None or self._enough(attempts, done):  # else the server waits for others
                 self.in_vain = 0
                 return done, attempts
             attempts.give_up(done)
             self.states.drop()
         self.in_vain = len(attempts.lost)
         raise attempts.error()
+
+    def _enough(self, attempts: Attempts, done: list[Progress]) -> bool:
+        """Whether a round has come to enough updates.
+
+        With privacy, what was sent must not decide it, so all who are heard of count; and nobody is needed,
+        as noise alone will do, unless the experiment asks for more than one.
+        """
+        if self.guarantee is None:
+            return attempts.suffice(done)
+        fewest, heard = self.experiment.min_clients, sum(len(one.arrived) for one in done)
+        return fewest == 1 or heard >= fewest
 
     def _others(self, number: int, attempt: int, tried: Ints) -> Ints:
         """Clients for another attempt at a round: none that was tried, if there are more."""
@@ -422,7 +448,8 @@ def _opened(experiment: Experiment, dataset: Dataset, assignment: Assignment, si
         if traffic is not None:
             return traffic.cohort(number)
         count = eligible if isinstance(eligible, int) else len(eligible)
-        generator = rng.numpy_generator(experiment.seed, "selection", number)
+        # Privacy that counts on nobody knowing who is in a round has a key of its own.
+        generator = rng.numpy_generator(experiment.privacy.key(experiment.seed), "selection", number)
         return experiment.selection.select(eligible, min(size, count), generator)
 
     labels, classes = dataset.train.labels.numpy(), len(dataset.classes)

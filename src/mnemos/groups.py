@@ -27,9 +27,10 @@ from mnemos.measures.evaluate import Evaluator, Judge
 from mnemos.measures.measure import Opening, Record, Scores, Watch
 from mnemos.message import Plan, Task
 from mnemos.meta import MetaStep
-from mnemos.methods.exchange import Cohort, Server, State, Update
+from mnemos.methods.exchange import Cohort, Fold, Server, State, Update
 from mnemos.methods.method import Method
 from mnemos.methods.part import Single
+from mnemos.privacy.gaussian import Mechanism, NoisySum
 from mnemos.ranks.spectra import ranked
 from mnemos.states import Shelves
 from mnemos.vector import Layout
@@ -75,7 +76,10 @@ class Gathering(Protocol):
         """Take in one update."""
 
     def result(self, number: int) -> tuple[Server, list[Record]]:
-        """The group after the round, from at least one update, and what is to be recorded of it."""
+        """The group after the round, from at least one update, and what is to be recorded of it.
+
+        With privacy, a round without any updates is a round like others.
+        """
 
 
 class Group:
@@ -90,11 +94,13 @@ class Group:
         module: nn.Module,
         members: Ints,
         name: str = "",
+        mechanism: Mechanism | None = None,
     ) -> None:
-        """`members`: its clients; `name`: the module's, as a part of a larger one."""
+        """`members`: its clients; `name`: the module's, as a part of a larger one; `mechanism`: its noise."""
         self.experiment, self.plan, self.dataset, self.flow = experiment, plan, dataset, flow
         self.assignment = assignment = flow.assignment
         self.members, self.name, self.method = members, name, experiment.method
+        self._mechanism = mechanism
         self._population = int(np.count_nonzero(assignment.train_sizes()[members]))
         own = Layout.of(module)
         self.layout = own.under(name)
@@ -113,6 +119,8 @@ class Group:
     def first(self) -> Server:
         """The server before the first round."""
         state = self.method.server_state(self.layout)
+        if self._mechanism is not None:
+            state |= self._mechanism.state()
         if self.experiment.faults or self.experiment.screens:
             state[_LAST] = self.layout.zeros()
         return Server(*self._first, state)
@@ -122,7 +130,7 @@ class Group:
     ) -> Iterator[Task]:
         """What clients have to do in a round."""
         plan = self.plan.model_copy(update={"arithmetic": runner.plan.arithmetic})
-        received = self._broadcast(server)
+        received = {**self._broadcast(server), **self._asks(server, len(clients))}
         fresh = self.method.client_state(self.layout)
         noise = self.assignment.noise
         for client in clients.tolist():
@@ -166,7 +174,7 @@ class Group:
         memory = remembered(server)
         arriving = self._arrivals.of(runner, tasks, server.model, last, memory, checks, attempt)
         watches, start = self._watches(number, clients, server), partial(self._start, server)
-        gathering = self._gathering(server)
+        gathering = self._gathering(server, number, len(clients))
         done = self._gather(number, arriving, server, states, gathering, watches, start, memory)
         done.received = self.received(done.server) * len(clients)
         return done
@@ -208,7 +216,7 @@ class Group:
             done.records.append(Record(number, "train_loss", update.loss, client=client))
             done.loss += update.loss * update.samples
             done.samples += update.samples
-        if done.used:
+        if done.used or self._mechanism is not None:
             done.server, records = gathering.result(number)
             done.server = done.server.moved(done.server.model, memory)
             done.records += records
@@ -218,7 +226,8 @@ class Group:
 
     def received(self, server: Server) -> int:
         """Bytes that a client is sent."""
-        sent = bytes_of(server.model, *self.method.broadcast(server).values())
+        beside = (*self.method.broadcast(server).values(), *self._asks(server, 1).values())
+        sent = bytes_of(server.model, *beside)
         return sent + (bytes_of(server.buffers) if self.method.buffers.received else 0)
 
     def voices(self, done: Progress) -> list[tuple[Tensor, Tensor]]:
@@ -251,8 +260,15 @@ class Group:
         """What clients are sent beside the model."""
         return self.method.broadcast(server)
 
-    def _gathering(self, server: Server) -> Gathering:
-        return _Averaging(self.method, self.layout, server, self._population, self._meta)
+    def _asks(self, server: Server, invited: int) -> State:
+        """What each of so many clients is told to do for its privacy."""
+        return {} if self._mechanism is None else self._mechanism.asks(server.state, invited)
+
+    def _gathering(self, server: Server, number: int, invited: int) -> Gathering:
+        arguments = self.method, self.layout, server, self._population, self._meta
+        if self._mechanism is None:
+            return _Averaging(*arguments, self.method.fold(self.layout))
+        return _Private(*arguments, self._mechanism.fold(self.layout, server, number, invited))
 
     def _sent(self, update: Update) -> int:
         sent = bytes_of(update.delta, *update.change.values())
@@ -342,7 +358,7 @@ class Peers(Group):
         place = self._place[client]
         return self._rows(server.model)[place], self._rows(server.buffers)[place]
 
-    def _gathering(self, server: Server) -> Gathering:
+    def _gathering(self, server: Server, number: int, invited: int) -> Gathering:
         return _Apart(self.method, self._place, self._rows(server.model), self._rows(server.buffers))
 
     def _sent(self, update: Update) -> int:
@@ -363,11 +379,16 @@ class _Averaging:
     """The weighted mean of the updates, and the server's step."""
 
     def __init__(
-        self, method: Method, layout: Layout, server: Server, population: int, meta: MetaStep | None
+        self,
+        method: Method,
+        layout: Layout,
+        server: Server,
+        population: int,
+        meta: MetaStep | None,
+        fold: Fold,
     ) -> None:
         self._method, self._layout, self._server = method, layout, server
-        self._population, self._meta = population, meta
-        self._fold = method.fold(layout)
+        self._population, self._meta, self._fold = population, meta, fold
         self._compared: list[Update] = []
 
     def add(self, update: Update) -> None:
@@ -401,6 +422,19 @@ class _Averaging:
                 # By numpy, whose sum is the same on any number of threads.
                 share = float(values[slot.start : slot.stop].double().numpy().mean()) / count
                 yield Record(number, "weight", share, client=update.client, layer=slot.name)
+
+
+class _Private(_Averaging):
+    """The noisy mean of clipped updates, and the server's step."""
+
+    _fold: NoisySum
+
+    def result(self, number: int) -> tuple[Server, list[Record]]:
+        server, records = super().result(number)
+        return server.moved(server.model, self._fold.state()), [
+            *records,
+            Record(number, "clip", self._fold.clip),
+        ]
 
 
 class _Apart:

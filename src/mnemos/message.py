@@ -24,6 +24,7 @@ from mnemos.local import Local
 from mnemos.methods.exchange import State, Update
 from mnemos.methods.method import Method, methods
 from mnemos.models.model import Model, models
+from mnemos.privacy.privacy import NoPrivacy, Privacy, privacies
 from mnemos.registry import Options
 
 
@@ -43,6 +44,7 @@ class Plan(Options):
     model: Annotated[Model, models]
     method: Annotated[Method, methods]
     local: Local
+    privacy: Annotated[Privacy, privacies] = NoPrivacy()
     seed: int
     arithmetic: Arithmetic = Arithmetic()
 

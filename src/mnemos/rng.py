@@ -10,19 +10,44 @@ import hashlib
 
 import numpy as np
 import torch
+from scipy.special import ndtri
+
+Seed = int | str
+"""An experiment's number, or a secret."""
+_CHUNK = 1 << 20
+"""Numbers that are drawn at a time, so that a large model's noise takes no more memory than it."""
 
 
-def derive(seed: int, purpose: str, *keys: int) -> int:
+def derive(seed: Seed, purpose: str, *keys: int) -> int:
     """A 63-bit seed for one purpose, from a hash of the whole key (so no two keys are correlated)."""
-    text = ":".join([str(seed), purpose, *map(str, keys)])
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+    text = _text(seed, purpose, *keys)
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
-def generator(seed: int, purpose: str, *keys: int) -> torch.Generator:
+def generator(seed: Seed, purpose: str, *keys: int) -> torch.Generator:
     """A torch generator for one purpose."""
     return torch.Generator().manual_seed(derive(seed, purpose, *keys))
 
 
-def numpy_generator(seed: int, purpose: str, *keys: int) -> np.random.Generator:
+def numpy_generator(seed: Seed, purpose: str, *keys: int) -> np.random.Generator:
     """A numpy generator for one purpose."""
     return np.random.default_rng(derive(seed, purpose, *keys))
+
+
+def normal(count: int, seed: Seed, purpose: str, *keys: int) -> torch.Tensor:
+    """Standard normal numbers that can't be guessed without the seed, whatever is known of some of them.
+
+    A torch generator goes by 32 bits of its seed, which can be tried one after the other. This is the inverse
+    distribution function of what SHAKE-256 makes of the whole key.
+    """
+    drawn = np.empty(count, np.float32)
+    for start in range(0, count, _CHUNK):
+        some = drawn[start : start + _CHUNK]
+        stream = hashlib.shake_256(_text(seed, purpose, *keys) + b"/%d" % start).digest(8 * len(some))
+        uniform = ((np.frombuffer(stream, "<u8") >> 12) + 0.5) * 2.0**-52  # exact, and never 0 or 1
+        some[:] = ndtri(uniform)
+    return torch.from_numpy(drawn)
+
+
+def _text(seed: Seed, purpose: str, *keys: int) -> bytes:
+    return ":".join([str(seed), purpose, *map(str, keys)]).encode()

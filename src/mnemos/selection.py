@@ -15,7 +15,7 @@ class Selection(Part):
 
     @abstractmethod
     def select(self, eligible: Ints | int, count: int, rng: np.random.Generator) -> Ints:
-        """`count` different clients of those eligible (an array, or the number of clients)."""
+        """`count` different clients, or so many on average, of those eligible (an array, or their number)."""
 
 
 selections: Registry[Selection] = Registry("selection", Selection, "mnemos.selection")
@@ -31,3 +31,17 @@ class Uniform(Selection):
         # Positions first: `choice` on an array of a million would copy it.
         drawn = np.sort(rng.choice(population, count, replace=False, shuffle=False))
         return drawn if isinstance(eligible, int) else eligible[drawn]
+
+
+@selections.register("poisson")
+class Poisson(Uniform):
+    """Each client by a draw of its own, all with the same probability; a cohort may be of any size, or empty.
+
+    The probability is that of `uniform`, so that cohorts have the same size on average.
+    """
+
+    def select(self, eligible: Ints | int, count: int, rng: np.random.Generator) -> Ints:
+        """So many on average, in increasing order."""
+        population = eligible if isinstance(eligible, int) else len(eligible)
+        # How many of so many draws hit is binomial, and which ones is anybody's guess.
+        return super().select(eligible, int(rng.binomial(population, count / population)), rng)

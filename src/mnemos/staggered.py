@@ -28,6 +28,7 @@ from mnemos.methods.exchange import Server, State, Update
 from mnemos.methods.part import Correction, ServerStep, Single
 from mnemos.models.mixed import Mixed
 from mnemos.screens.sound import NOT_FINITE
+from mnemos.selection import Poisson
 from mnemos.states import Shelves
 from mnemos.traffic import Flight, Traffic
 
@@ -78,7 +79,8 @@ class Staggered(Group):
             _Ready(runner, updates), tasks(turn.arrived), server.model, nothing, memory, checks
         )
         late = {flight.client: number - 1 - flight.version for flight in turn.arrived}
-        gathering = _Late(self._gathering(server), self._traffic.clock, server, origins, late)
+        inner = self._gathering(server, number, len(turn.arrived))
+        gathering = _Late(inner, self._traffic.clock, server, origins, late)
         watches = self._one_by_one(number, np.array([*origins]), start)
         done = self._gather(number, arriving, server, states, gathering, watches, start, memory)
         done.received = self.received(done.server) * len(turn.sent)
@@ -186,6 +188,11 @@ def check_clock(experiment: Experiment) -> None:
             clock.applies == "model" and type(correction).delta is not Correction.delta,
             "clock.applies",
             f"found model, but with correction {type(correction).name} clients send none; allowed: change",
+        ),
+        (
+            isinstance(experiment.selection, Poisson),
+            "selection",
+            "found poisson, which doesn't say how many it draws; a place that is free takes one client",
         ),
         (bool(experiment.screens), "screens", f"found some, which compare {_SAME}"),
         (

@@ -189,6 +189,7 @@ def run_facts(run: Run) -> dict[str, Any]:
         "status": status.status,
         "rounds": status.rounds,
         "accuracy": status.accuracy,
+        **_privacy(run),
     }
 
 
@@ -196,6 +197,13 @@ def end_facts(run: Run) -> dict[str, Any]:
     """What a script wants to know about a run that has ended."""
     found = left_out(run.metrics)
     return {**run_facts(run), "left_out": found.reasons, "repeated": found.repeated}
+
+
+def _privacy(run: Run) -> dict[str, Any]:
+    """What a run promises about clients' data, and ε so far; nothing, if it promises nothing."""
+    if not run.file("privacy.json").exists():
+        return {}
+    return {"privacy": {"epsilon": run.epsilon, **run.read_json("privacy.json")}}
 
 
 @contextmanager
@@ -259,8 +267,13 @@ def report_run(run: Run, as_json: bool) -> None:
     console.print(f"[bold]{percent(status.accuracy)}[/] accuracy after {rounds}{over}")
     if gone := _left_out(run):
         typer.echo(gone)
+    for facts in _privacy(run).values():
+        typer.echo(f"privacy: ε = {facts['epsilon']:.4g} at δ = {facts['delta']:g} ({facts['relation']})")
+        typer.echo(f"       noise {facts['noise']:.4g}, added by {facts['at']}; {facts['sampling']}")
+    if status.message:
+        typer.echo(f"       {status.message}")
     typer.echo(f"files: {run.path}")
-    if run.experiment.stream.paced:
+    if run.experiment.stream.paced or run.experiment.privacy.paced or status.message:
         typer.echo(f"next:  mnemos report {run.path}   (curves, tables and settings on one page)")
     else:
         typer.echo(f"next:  {goes_on(run)} --rounds {2 * status.rounds}   (go on for longer)")

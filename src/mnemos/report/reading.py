@@ -63,6 +63,7 @@ class Reading:
     """Of each round, as far as it is known."""
     environment: dict[str, Any]
     engine: dict[str, Any]
+    privacy: dict[str, Any]
     records: dict[tuple[str, tuple[str, ...]], Rows]
     layers: tuple[str, ...] = ()
     """The names of the layers that records are about."""
@@ -136,6 +137,7 @@ def read(run: Run) -> Reading:
         np.array([*read_seconds(run.file("timing.jsonl")).values()], np.float64),
         _json(run, "environment.json"),
         _json(run, "engine.json"),
+        _json(run, "privacy.json"),
         *by_kind(metrics),
     )
 

@@ -179,6 +179,7 @@ def _client(experiment: Experiment, amount: Amount, clients: int, steps: int) ->
             "evaluate": {"every": 2 * _ROUNDS, "test_last": 0, "patience": 0},
             "measures": [],
             "start": "random",  # it takes its time once, and the same for all
+            "privacy": "none",  # as long as it lasts
             "clock": "rounds",  # a client costs the same, and every round has as many
             "stream": "static",  # the number of steps is given, and tasks may want more rounds
             # Steps are those of one learner, however many clients it stands for.

@@ -116,6 +116,10 @@ def resume(
                     f"{experiment.rounds}",
                     "rounds",
                 )
+            if experiment.privacy.paced and rounds != experiment.rounds:
+                raise ConfigError(
+                    f"found {rounds}; the noise is made to last for the run's {experiment.rounds}", "rounds"
+                )
             experiment = experiment.override({"rounds": rounds})
         # Bits must not change in the middle of a run: it goes on with the engine it has begun with.
         engine = engine or run.engine or experiment.engine
@@ -138,6 +142,8 @@ def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, o
     """The rounds that are left, and how it ends."""
     status = Status("running", federation.round)
     run.write_json("status.json", asdict(status))
+    if federation.guarantee is not None:
+        run.write_json("privacy.json", federation.guarantee.facts())
     observer.started(run, federation.experiment, federation.round)
     for sentence in federation.warnings:
         observer.warned(sentence)
@@ -151,7 +157,8 @@ def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, o
             federation.server.model,
             federation.server.buffers,
         )
-        status = Status("finished", federation.round, _accuracy(run, federation.experiment))
+        limit = federation.guarantee.limit if federation.guarantee is not None else ""
+        status = Status("finished", federation.round, _accuracy(run, federation.experiment), limit)
     except DivergedError as error:
         status = Status("diverged", federation.round, message=str(error))
         raise

@@ -3,6 +3,7 @@
 experiment.yaml     the experiment, with every default spelt out
 environment.json    versions and machine
 engine.json         the engine in use, its arithmetic, and why it was taken
+privacy.json        what is promised about clients' data, if anything is
 start.json          which encoder the model started from, if it didn't start from random weights
 metrics.jsonl       what was measured
 timing.jsonl        seconds a round
@@ -37,7 +38,7 @@ from mnemos.models.norm import use_batch_statistics
 from mnemos.overrides import read_yaml
 from mnemos.runs.continual import Course, read_course
 from mnemos.runs.forgetting import ForgettingMatrix, read_matrix
-from mnemos.runs.store import read_metrics
+from mnemos.runs.store import overall, read_metrics
 from mnemos.vector import Layout, load_model
 
 
@@ -148,6 +149,12 @@ class Run:
     def accuracy(self) -> float | None:
         """Mean test accuracy over the last rounds, as the experiment asks for it."""
         return self.status.accuracy
+
+    @property
+    def epsilon(self) -> float | None:
+        """ε of the rounds so far; None, if nothing is promised about clients' data."""
+        values = overall(self.metrics, "epsilon")["value"]
+        return float(values.iloc[-1]) if len(values) else None
 
     def model(self) -> nn.Module:
         """An ordinary module with the trained weights."""

@@ -1,0 +1,1 @@
+"""What is promised about a client's data, and what it costs."""

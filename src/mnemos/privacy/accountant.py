@@ -1,0 +1,155 @@
+"""What noise is worth: ε by Rényi differential privacy, as the library dp-accounting has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemos.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+
+_ORDERS = (*range(2, 64), 128, 256, 512, 1024)
+"""Of Rényi divergences: those of the library's that are whole numbers, as its series for the others doesn't
+always converge. Without sampling there is no series."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many clients are in a round, of how many, and how they are drawn.
+
+    The number of clients is taken to be known to everybody.
+    """
+
+    population: int
+    cohort: int
+    """On average, where clients are drawn one by one."""
+    poisson: bool
+
+    @property
+    def everyone(self) -> bool:
+        """Whether there is no chance in it."""
+        return self.cohort == self.population
+
+    @property
+    def fixed(self) -> bool:
+        """Whether chance decides who is in a round, but not how many."""
+        return not (self.everyone or self.poisson)
+
+    @property
+    def words(self) -> str:
+        """In a few words."""
+        if self.everyone:
+            return f"all {self.population} clients in every round"
+        if self.poisson:
+            return f"each of {self.population} clients with probability {self.cohort / self.population:.4g}"
+        return f"{self.cohort} of {self.population} clients, without replacement"
+
+    @property
+    def relation(self) -> str:
+        """Between which federations nobody can tell the difference."""
+        return (
+            "a client has its own data or any other" if self.fixed else "a client takes part or sends nothing"
+        )
+
+    @property
+    def bounds(self) -> tuple[Callable[[float], DpEvent], ...]:
+        """What a round is, with noise in units of the longest update: each an upper bound by itself.
+
+        The bound for a fixed number of clients, drawn without replacement, is for federations in which a
+        client is replaced by another. That can turn its update around, and change the sum by 2 C. Where most
+        clients are drawn, it is above what holds without any sampling, which can't make matters worse: Rényi
+        divergence is quasi-convex.
+        """
+        library = _library()
+        if self.everyone:
+            return (library.GaussianDpEvent,)
+        if self.poisson:
+            probability = self.cohort / self.population
+            return (lambda noise: library.PoissonSampledDpEvent(probability, library.GaussianDpEvent(noise)),)
+
+        def certain(noise: float) -> DpEvent:
+            return library.GaussianDpEvent(noise / 2)
+
+        def drawn(noise: float) -> DpEvent:
+            return library.SampledWithoutReplacementDpEvent(self.population, self.cohort, certain(noise))
+
+        return drawn, certain
+
+    def accountant(self) -> RdpAccountant:
+        """An accountant to whom nothing has happened yet."""
+        relations = _library().NeighboringRelation
+        relation = relations.REPLACE_ONE if self.fixed else relations.REPLACE_SPECIAL
+        return _library().rdp.RdpAccountant(None if self.everyone else _ORDERS, relation)
+
+
+@dataclass(frozen=True)
+class Accountant:
+    """ε of so many rounds that are all alike."""
+
+    sampling: Sampling
+    noise: float
+    delta: float
+
+    def epsilon(self, rounds: int) -> float:
+        """After so many rounds."""
+        orders, curve = _curve(self.sampling, self.noise)
+        epsilon, _ = _library().rdp.compute_epsilon(orders, rounds * curve, self.delta)
+        return float(epsilon)
+
+    def rounds(self, budget: float, most: int) -> int:
+        """How many rounds a budget allows, of so many."""
+        if self.epsilon(most) <= budget:
+            return most
+        enough, beyond = 0, most
+        while beyond - enough > 1:
+            middle = (enough + beyond) // 2
+            if self.epsilon(middle) <= budget:
+                enough = middle
+            else:
+                beyond = middle
+        return enough
+
+
+def calibrated(sampling: Sampling, rounds: int, budget: float, delta: float) -> float:
+    """The least noise with which so many rounds stay within a budget, but for a thousandth."""
+    library = _library()
+
+    def least(event: Callable[[float], DpEvent]) -> float:
+        found: float = library.calibrate_dp_mechanism(
+            sampling.accountant,
+            lambda noise: library.SelfComposedDpEvent(event(noise), rounds),
+            budget,
+            delta,
+            library.LowerEndpointAndGuess(0.01, 1.0),
+            tol=1e-3,
+        )
+        return found
+
+    return min(least(bound) for bound in sampling.bounds)
+
+
+@lru_cache
+def _curve(sampling: Sampling, noise: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(orders, Rényi divergence of one round at each): rounds add up."""
+    accountants = [sampling.accountant().compose(bound(noise)) for bound in sampling.bounds]
+    return accountants[0].orders, np.minimum.reduce([accountant.rdp for accountant in accountants])
+
+
+def _library() -> Any:
+    try:
+        import dp_accounting  # takes a second, and private runs alone need it
+        import dp_accounting.rdp
+    except ImportError:
+        raise ConfigError(
+            "ε is worked out by a package that isn't there: pip install 'mnemos[dp]'", "privacy"
+        ) from None
+    return dp_accounting

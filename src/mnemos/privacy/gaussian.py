@@ -1,0 +1,235 @@
+"""DP-FedAvg: updates of bounded length, and Gaussian noise on their sum.
+
+McMahan et al., 2018, arXiv 1710.06963; bounds that follow the updates' lengths: Andrew et al., 2021,
+arXiv 1905.03871.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from mnemos import rng
+from mnemos.errors import ConfigError
+from mnemos.methods.exchange import Aggregate, Server, State, Update, Weight
+from mnemos.privacy.privacy import Privacy, privacies
+from mnemos.registry import Options
+from mnemos.vector import Layout, square_sum
+
+SECRET = "MNEMOS_SECRET"
+"""The environment variable with the secret that noise and cohorts are drawn with."""
+_FEWEST = 32
+"""Characters of a secret, at least: sixteen bytes in hexadecimal digits."""
+
+_TERMS = "privacy.terms"
+"""What clients are told: the bound C, and the scale of each client's noise on its update and on its bit."""
+_CLIP = "privacy.clip"
+_INSIDE = "privacy.inside"
+"""½ if a client's update was within the bound, and −½ if not: what is uploaded."""
+
+
+class Adaptive(Options):
+    """C ← C · exp(−η (b̄ − γ)), b̄ being the share of a round's updates that were within C, and noise."""
+
+    quantile: float = Field(0.5, gt=0, lt=1, description="γ, the share of updates that are to be within C")
+    rate: float = Field(0.2, gt=0, description="η, how fast C follows")
+    noise: float | None = Field(
+        None,
+        gt=0,
+        description="σ_b, of the noise on the number of updates within C; null: a twentieth of a round's "
+        "clients, as in the paper, or z where that is more",
+    )
+
+
+@privacies.register("gaussian")
+class Gaussian(Privacy):
+    """Client-level differential privacy: x ← x + 1/m · (Σ Δₖ · min(1, C / ‖Δₖ‖) + N(0, (z C)² I)).
+
+    m is the number of clients that a round is expected to have, however many there are. With an adaptive
+    bound, the noise on updates has z_Δ = (z⁻² − (2 σ_b)⁻²)^−½ in place of z, so that both releases together
+    cost as much as one with z.
+    """
+
+    clip: float = Field(1.0, gt=0, description="C, the longest update; an adaptive bound begins there")
+    adaptive: Adaptive | None = Field(None, description="let C follow a quantile of the updates' lengths")
+    noise: float | None = Field(
+        1.0, gt=0, description="z, noise in units of C; null: as little as the budget asks for"
+    )
+    at: Literal["server", "clients"] = Field(
+        "server", description="who adds it: the server to the sum, or every client a share to its update"
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="δ, for which ε is given")
+    budget: float | None = Field(None, gt=0, description="ε that the run may not exceed: it ends before")
+    secret: bool = Field(
+        False, description=f"draw noise and cohorts with the secret of ${SECRET}, which nobody else knows"
+    )
+
+    @model_validator(mode="after")
+    def _known(self) -> Gaussian:
+        if self.noise is None and self.budget is None:
+            raise ValueError("noise: null takes what the budget asks for, and there is no budget")
+        return self
+
+    @property
+    def paced(self) -> bool:
+        """Noise that is to last for a number of rounds."""
+        return self.noise is None
+
+    @property
+    def sends(self) -> State:
+        """With an adaptive bound, whether the update was within."""
+        return {_INSIDE: torch.zeros(())} if self.adaptive else {}
+
+    def key(self, seed: int) -> rng.Seed:
+        """The secret, if there is one."""
+        return _secret() if self.secret else seed
+
+    def protect(
+        self, delta: Tensor, received: State, seed: int, round: int, client: int
+    ) -> tuple[Tensor, State]:
+        """The update, clipped; with its share of the noise, where clients add it."""
+        bound, scale, bit_scale = received[_TERMS].tolist()
+        kept, inside = clipped(delta, bound)
+        bit = torch.tensor(0.5 if inside else -0.5)
+        if self.at == "clients":
+            noise = rng.normal(len(kept) + 1, self.key(seed), "privacy", round, client)
+            kept, bit = kept + scale * noise[:-1], bit + bit_scale * noise[-1]
+        return kept, ({_INSIDE: bit} if self.adaptive else {})
+
+
+def clipped(delta: Tensor, bound: float) -> tuple[Tensor, bool]:
+    """(Δ · min(1, C / ‖Δ‖), whether it was within); nothing is left of one that isn't finite.
+
+    What is too long becomes shorter than C by a millionth, which is more than rounding can add: the bound
+    holds to the last bit, and an update that has been clipped stays as it is.
+    """
+    norm = math.sqrt(square_sum(delta))
+    if norm <= bound:
+        return delta, True
+    if not math.isfinite(norm):
+        return torch.zeros_like(delta), False
+    return delta * ((1 - 1e-6) * bound / norm), False
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What the server does in a round."""
+
+    options: Gaussian
+    noise: float
+    """z, also where the experiment leaves it to the budget."""
+    expected: int
+    """m, the number of clients that a round is expected to have."""
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.options.adaptive and self.noise >= 2 * self.bit_noise:
+            raise ConfigError(
+                f"found {self.bit_noise:g}; noise on updates can't make up for less than half of z = "
+                f"{self.noise:g}",
+                "privacy.adaptive.noise",
+            )
+
+    @property
+    def bit_noise(self) -> float:
+        """σ_b."""
+        adaptive = self.options.adaptive
+        if adaptive is None:
+            return 0.0
+        return adaptive.noise or max(self.expected / 20, self.noise)
+
+    @property
+    def update_noise(self) -> float:
+        """z_Δ."""
+        if not self.options.adaptive:
+            return self.noise
+        return 1 / math.sqrt(self.noise**-2 - (2 * self.bit_noise) ** -2)
+
+    def state(self) -> State:
+        """What the server keeps, before the first round."""
+        return {_CLIP: torch.tensor(self.options.clip, dtype=torch.float64)} if self.options.adaptive else {}
+
+    def clip(self, state: State) -> float:
+        """C in the next round."""
+        return float(state[_CLIP]) if self.options.adaptive else self.options.clip
+
+    def asks(self, state: State, invited: int) -> State:
+        """What each of so many clients is told."""
+        share = 1 / math.sqrt(max(invited, 1)) if self.options.at == "clients" else 0.0
+        bound = self.clip(state)
+        scales = [share * self.update_noise * bound, share * self.bit_noise]
+        return {_TERMS: torch.tensor([bound, *scales], dtype=torch.float64)}
+
+    def fold(self, layout: Layout, server: Server, round: int, invited: int) -> NoisySum:
+        """A fresh fold for a round to which so many clients were invited."""
+        return NoisySum(self, layout, server, round, invited)
+
+
+class NoisySum:
+    """The sum of clipped updates, with noise, over the number of clients that were expected.
+
+    The noise is the same whoever is heard of: where clients add it, the server adds the shares of those who
+    were invited and didn't answer. What it says of a client that isn't there is 0: nothing.
+    """
+
+    def __init__(
+        self, mechanism: Mechanism, layout: Layout, server: Server, round: int, invited: int
+    ) -> None:
+        self._mechanism, self._server, self._round, self._invited = mechanism, server, round, invited
+        self.clip = mechanism.clip(server.state)
+        self._sum, self._inside, self._heard = layout.zeros(), 0.0, 0
+
+    def add(self, update: Update, weight: Weight) -> None:
+        """Take in one update; all count the same."""
+        delta, bit = update.delta, float(update.change[_INSIDE]) if update.change else 0.0
+        if self._mechanism.options.at == "server":
+            delta, _ = clipped(delta, self.clip)  # whatever the client says it has done
+            bit = math.copysign(0.5, bit)
+        self._sum += delta
+        self._inside += bit
+        self._heard += 1
+
+    def result(self) -> Aggregate:
+        """The noisy mean; buffers are the server's own."""
+        mechanism = self._mechanism
+        scale = math.sqrt(self._missing)
+        if scale:
+            key = mechanism.options.key(mechanism.seed), "privacy", self._round
+            noise = rng.normal(len(self._sum) + 1, *key)
+            self._sum += scale * mechanism.update_noise * self.clip * noise[:-1]
+            self._inside += scale * mechanism.bit_noise * float(noise[-1])
+        return Aggregate(self._sum / mechanism.expected, self._server.buffers, {}, mechanism.expected)
+
+    @property
+    def _missing(self) -> float:
+        """The share of the noise that isn't in what clients have sent."""
+        if self._mechanism.options.at == "server" or not self._invited:
+            return 1.0
+        return 1 - self._heard / self._invited
+
+    def state(self) -> State:
+        """What changes of the server's state, after `result`."""
+        adaptive = self._mechanism.options.adaptive
+        if adaptive is None:
+            return {}
+        share = self._inside / self._mechanism.expected + 0.5
+        clip = self.clip * math.exp(-adaptive.rate * (share - adaptive.quantile))
+        return {_CLIP: torch.tensor(clip, dtype=torch.float64)}
+
+
+def _secret() -> str:
+    found = os.environ.get(SECRET, "")
+    if len(found) < _FEWEST:
+        problem = "isn't set" if not found else f"has {len(found)} characters"
+        raise ConfigError(
+            f"the environment variable {SECRET} {problem}; it takes at least {_FEWEST}, such as "
+            "'openssl rand -hex 32' makes",
+            "privacy.secret",
+        )
+    return found

@@ -1,0 +1,76 @@
+"""What was promised about clients' data, and what it has cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash
+from mnemos.report.groups import Group
+from mnemos.report.panel import Panel, panels
+
+
+@panels.register("privacy")
+class Privacy(Panel):
+    """Runs with client-level differential privacy: ε and all that it speaks of."""
+
+    title: ClassVar[str] = "Privacy"
+    order: ClassVar[int] = 15
+
+    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
+        """A row a group."""
+        rows = [row for group in groups if (row := _row(group)) is not None]
+        if not rows:
+            return
+        yield Table(
+            id="privacy",
+            title="Client-level differential privacy",
+            text="ε and δ of the models that were released in all rounds so far, of the run of a group that "
+            "has gone furthest; noise in units of the longest update, with what was added to updates in "
+            "brackets where some of it went into the bound.",
+            note="ε is an upper bound by Rényi differential privacy. It is about two federations that differ "
+            "in one client, as the last column says, and holds against those who see models, but neither the "
+            "seed nor who was in which round. Losses, accuracies and counts in this report are not private.",
+            columns=(
+                Column("group"),
+                Column("ε", "number"),
+                Column("δ", "number"),
+                Column("budget", "number", "ε that the run may not exceed"),
+                Column("rounds", "number"),
+                Column("noise", "number"),
+                Column("clip", "number", "longest update"),
+                Column("noise added by"),
+                Column("secret", help="whether noise and cohorts were drawn with a secret"),
+                Column("sampling"),
+                Column("ε is about", help="how the federations differ that nobody can tell apart"),
+            ),
+            rows=tuple(rows),
+        )
+
+
+def _row(group: Group) -> Row | None:
+    furthest = max(group.readings, key=lambda one: len(one.of("epsilon")))
+    rows, facts = furthest.of("epsilon"), furthest.privacy
+    if not len(rows) or not facts:
+        return None
+    epsilon, delta, budget = float(rows.value[-1]), facts["delta"], facts["budget"]
+    added = f" ({facts['update_noise']:.3g})" if facts["adaptive"] else ""
+    cells = (
+        Cell(group.label, group.label),
+        Cell(f"{epsilon:.3g}", epsilon),
+        Cell(f"{delta:g}", delta),
+        dash() if budget is None else Cell(f"{budget:g}", budget),
+        Cell(str(furthest.rounds), furthest.rounds),
+        Cell(f"{facts['noise']:.3g}{added}", facts["noise"]),
+        _clip(furthest.of("clip").value.tolist(), facts),
+        Cell(facts["at"], facts["at"]),
+        *(Cell(text, text) for text in ("yes" if facts["secret"] else "no", facts["sampling"])),
+        Cell(facts["relation"], facts["relation"]),
+    )
+    return Row(cells, (group.id,))
+
+
+def _clip(bounds: list[float], facts: dict[str, Any]) -> Cell:
+    """The bound, or where it began and ended."""
+    last = bounds[-1]
+    return Cell(f"{bounds[0]:.3g} → {last:.3g}" if facts["adaptive"] else f"{last:g}", last)
