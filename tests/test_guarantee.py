@@ -18,7 +18,6 @@ from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment, load_experiment
 from mnemos.federation import Federation
 from mnemos.message import update_from_bytes
-from mnemos.methods.part import MethodPart
 from mnemos.privacy.gaussian import SECRET, clipped
 from mnemos.runs.execute import resume, start
 from mnemos.runs.run import Run
@@ -174,6 +173,14 @@ def test_who_vanishes_or_is_rejected_counts_as_nothing():
     torch.testing.assert_close(federation.server.model, begin + (third + 2.0 * CLIP * noise) / 8)
 
 
+def test_if_all_are_rejected_there_is_noise():
+    federation, outcomes = play(experiment(rounds=2), (lambda update, layout: "not today",))
+    moved = 4 * (federation.server.model - Federation(experiment()).server.model)
+    noise = sum(rng.normal(federation.layout.size + 1, 0, "privacy", number)[:-1] for number in (1, 2))
+    torch.testing.assert_close(moved, 2.0 * CLIP * noise, atol=1e-6, rtol=1e-5)
+    assert len(values(outcomes, "epsilon")) == 2
+
+
 def test_free_riders_are_clipped_like_others():
     updates = []
     riders = {"name": "free-riders", "share": 1.0, "kind": "noise", "scale": 1e6}
@@ -222,7 +229,7 @@ class Halves(Partition):
     [
         (
             {"method.weighting": "samples"},
-            "method.weighting: found samples, .* allowed with privacy: uniform",
+            "method.weighting: found samples, .* with privacy: uniform",
         ),
         ({"method.weighting": "label-owners"}, "method.weighting: found label-owners"),
         ({"method.rule": "median"}, "method.rule: found median, .* allowed with privacy: mean"),
@@ -367,8 +374,3 @@ def test_runs_without_a_promise_have_no_epsilon(tmp_path):
     run: Run = start(experiment("none", rounds=1), tmp_path)
     assert run.epsilon is None
     assert not run.file("privacy.json").exists()
-
-
-def test_what_uploads_beside_the_model_says_so():
-    """`check_uploads` goes by `sends`: a part that uploads something without a word would slip through."""
-    assert isinstance(vars(MethodPart)["sends"], property)

@@ -15,7 +15,7 @@ from mnemos.data.partition import Partition
 from mnemos.experiment import load_experiment
 from mnemos.federation import Federation
 from mnemos.rng import numpy_generator
-from mnemos.selection import Uniform, selections
+from mnemos.selection import Poisson, Uniform, selections
 
 CHI2_19 = 43.8
 """The 99.9 % quantile of the χ² distribution with 19 degrees of freedom."""
@@ -115,8 +115,32 @@ def test_memory_depends_on_the_cohort_only():
     assert peak < 100_000
 
 
+def test_each_client_by_a_draw_of_its_own():
+    """p = 5/20 over n = 2,000 seeds. A client's count is binomial: np ± 5 √(np(1−p)). So is the size of a
+    cohort, with mean 5 and variance 20 p (1−p) = 3.75, where a fixed number has none; and clients don't
+    depend on each other: two are in the same cohort n p² = 125 ± 5 √(125 (1 − p²)) times."""
+    cohorts = [Poisson().select(20, 5, numpy_generator(seed, "selection", 1)) for seed in range(2000)]
+    member = np.zeros((2000, 20))
+    for row, cohort in zip(member, cohorts, strict=True):
+        row[cohort] = 1
+    assert np.abs(member.sum(0) - 500).max() < 5 * (500 * 0.75) ** 0.5
+    sizes = member.sum(1)
+    assert abs(sizes.mean() - 5) < 5 * (3.75 / 2000) ** 0.5
+    assert abs(sizes.var() - 3.75) < 5 * 3.75 * (2 / 2000) ** 0.5
+    pairs = (member.T @ member)[np.triu_indices(20, 1)]
+    assert np.abs(pairs - 125).max() < 5 * (125 * (1 - 0.25**2)) ** 0.5
+    assert all((np.diff(cohort) > 0).all() for cohort in cohorts)
+
+
+def test_everyone_and_nobody_by_draws_of_their_own():
+    generator = numpy_generator(0, "selection", 1)
+    assert Poisson().select(7, 7, generator).tolist() == list(range(7))
+    assert Poisson().select(np.array([2, 5, 9]), 3, generator).tolist() == [2, 5, 9]
+    assert Poisson().select(7, 0, generator).tolist() == []
+
+
 def test_names():
-    assert selections.names() == ["uniform"]
+    assert selections.names() == ["poisson", "uniform"]
     assert selections.parse("uniform") == Uniform()
 
 
@@ -155,3 +179,19 @@ def test_cohorts_differ_between_rounds_and_seeds_and_nothing_else(tiny):
     assert all(np.array_equal(one.cohort(number), same.cohort(number)) for number in rounds)
     assert len({tuple(one.cohort(number).tolist()) for number in rounds}) > 10
     assert any(not np.array_equal(one.cohort(number), other.cohort(number)) for number in rounds)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vmap", "auto"])
+def test_rounds_in_which_nobody_was_drawn_change_nothing(engine, tiny):
+    """One of twelve on average: a cohort is empty with probability (11/12)¹² = 0.35."""
+    changes = {"selection": "poisson", "participation": 1 / 12, "rounds": 8, "engine": engine}
+    playing = Federation(load_experiment({}, {**tiny, **changes, "evaluate": {"forgetting": 1}}))
+    with playing.open() as runner:
+        for number in range(1, 9):
+            before = playing.server.model
+            playing.advance(runner)
+            assert bool((playing.server.model == before).all()) == (not len(playing.cohort(number)))
+    playing.close()
+    sizes = [len(playing.cohort(number)) for number in range(1, 9)]
+    assert 0 in sizes
+    assert max(sizes) > 1

@@ -234,7 +234,8 @@ class Federation:
                 tried = np.union1d(tried, cohort)
             groups = range(len(before))
             done = [self._progress(number, which, cohort, before[which], runner, attempt) for which in groups]
-            if self.traffic is not None or self._enough(attempts, done):  # else the server waits for others
+            # An asynchronous server waits for others.
+            if self.traffic is not None or self._enough(attempts, done):
                 self.in_vain = 0
                 return done, attempts
             attempts.give_up(done)

@@ -74,6 +74,7 @@ class Guarantee:
             "relation": sampling.relation,
             "budget": options.budget,
             "rounds": self.rounds,
+            "asked": self.asked,
         }
 
 

@@ -601,3 +601,37 @@ def test_who_was_left_out_is_said_at_the_end(command):
     assert answer["left_out"]["dropped"] > 0
     assert answer["repeated"] == 0
     assert "left out" not in command(f"run {TINY} -q").out
+
+
+PRIVATE = "privacy=gaussian privacy.noise=2 method.weighting=uniform selection=poisson"
+
+
+def test_what_is_promised_about_clients_is_said_at_the_end(command) -> None:
+    ended = command(f"run {TINY} {PRIVATE}")
+    promise = re.search(
+        r"^privacy: ε = ([\d.]+) at δ = 1e-05 \(a client takes part or sends nothing\)$", ended.out, re.M
+    )
+    assert promise
+    (run,) = Path("runs").iterdir()
+    assert float(promise[1]) == pytest.approx(mnemos.Run.at(run).epsilon, rel=1e-3)
+    assert "       noise 2, added by server; each of 12 clients with probability 0.3333\n" in ended.out
+
+
+def test_a_budget_ends_a_run_and_says_so(command) -> None:
+    ended = command(f"run {TINY} {PRIVATE} privacy.budget=1.9 rounds=40")
+    assert "warning: the privacy budget, ε = 1.9 at δ = 1e-05, allows " in ended.err
+    (sentence,) = re.findall(r"^ {7}(the privacy budget.*)$", ended.out, re.M)
+    assert sentence in ended.err
+    assert "resume" not in ended.out
+    (run,) = Path("runs").iterdir()
+    facts = command(f"resume {run} --json").json
+    promise = facts["privacy"]
+    assert facts["status"] == "finished"
+    assert promise["epsilon"] <= promise["budget"] == 1.9
+    assert (promise["delta"], promise["rounds"], promise["asked"]) == (1e-5, facts["rounds"], 40)
+
+
+def test_a_budget_that_allows_nothing_makes_no_run(command) -> None:
+    ended = command(f"run {TINY} {PRIVATE} privacy.budget=0.01", 2)
+    assert ended.err.startswith("error: privacy.budget: found 0.01, which allows no round")
+    assert not Path("runs").exists()

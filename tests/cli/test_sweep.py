@@ -138,6 +138,12 @@ def test_a_dry_run_of_unknown_length(command, known):
     assert not Path("runs").exists()
 
 
+def test_a_dry_run_says_what_a_privacy_budget_allows(command, known):
+    private = "'privacy={name: gaussian, noise: 2, budget: 2.4}' method.weighting=uniform selection=poisson"
+    ended = command(f"sweep rates.yaml rounds=60 method.loss=ce {private} --dry-run")
+    assert re.search(r"new, for \d of 60 rounds", ended.out)
+
+
 def test_the_sweep_that_comes_with_mnemos(command, known):
     recipe = Path(__file__).parents[2] / "recipes/sweep.yaml"
     assert "12 of 12 runs to do" in command(f"sweep {recipe} --dry-run").out

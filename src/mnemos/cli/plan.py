@@ -23,14 +23,17 @@ def print_plan(cases: Sequence[Case], out: Path, jobs: int | None, as_json: bool
     """What there is to do: each run's state, and the seconds it still takes."""
     states = [_state(case, out) for case in cases]
     left = [case for case, (_, rounds) in zip(cases, states, strict=True) if rounds < case.experiment.rounds]
-    check(left, out)
+    allowed = {id(case): rounds for case, rounds in zip(left, check(left, out), strict=True)}
     jobs = jobs_for(len({case.experiment.hash() for case in left}), jobs)
     estimates = Estimates(out, cores=cores_each(jobs))
     plan: list[dict[str, Any]] = []
     for case, (state, rounds) in zip(cases, states, strict=True):
-        total = case.experiment.rounds
+        asked = case.experiment.rounds
+        total = allowed.get(id(case), asked)
         whole = estimates.seconds(case.experiment) if rounds < total else 0.0
-        seconds = None if whole is None else whole * (total - rounds) / total
+        seconds = None if whole is None else whole * (total - rounds) / asked
+        if total < asked:
+            state += f", for {total} of {asked} rounds"
         plan.append(
             {"variant": case.variant, "seed": case.experiment.seed, "state": state, "seconds": seconds}
         )

@@ -150,6 +150,6 @@ def _library() -> Any:
         import dp_accounting.rdp
     except ImportError:
         raise ConfigError(
-            "ε is worked out by a package that isn't there: pip install 'mnemos[dp]'", "privacy"
+            "ε needs the package dp-accounting, which Mnemos installs with its extra 'dp'", "privacy"
         ) from None
     return dp_accounting

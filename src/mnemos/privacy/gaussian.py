@@ -187,7 +187,7 @@ class NoisySum:
 
     def add(self, update: Update, weight: Weight) -> None:
         """Take in one update; all count the same."""
-        delta, bit = update.delta, float(update.change[_INSIDE]) if update.change else 0.0
+        delta, bit = update.delta, float(update.change.get(_INSIDE, 0.0))
         if self._mechanism.options.at == "server":
             delta, _ = clipped(delta, self.clip)  # whatever the client says it has done
             bit = math.copysign(0.5, bit)

@@ -11,31 +11,43 @@ from pathlib import Path
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
+from mnemos.privacy.privacy import NoPrivacy
 from mnemos.runs.execute import Observer, resume, start
 from mnemos.runs.run import BusyError, Run, find
 from mnemos.runs.study import Case
 
 
-def check(cases: Iterable[Case], folder: Path) -> None:
-    """Find what is wrong with the last variant before the first one trains; runs will go into the folder."""
-    seen = set()
+def check(cases: Iterable[Case], folder: Path) -> list[int]:
+    """Find what is wrong with the last variant before the first one trains; runs will go into the folder.
+
+    Gives the number of rounds each will have: a privacy budget may not allow all.
+    """
+    allowed: dict[str, int | None] = {}
+    rounds = []
     for case in cases:
         kind = _without_numbers(case.experiment).hash()
-        if kind in seen:
-            continue  # a federation takes a moment, and a grid has hundreds
-        seen.add(kind)
-        try:
-            with closing(Federation(case.experiment)) as federation:
-                if find(case.experiment, folder) is None:  # one that has begun doesn't start again
-                    federation.check_start()
-        except ConfigError as error:
-            raise ConfigError(str(error), f"variant '{case.variant}'") from None
+        if kind not in allowed:  # a federation takes a moment, and a grid has hundreds
+            allowed[kind] = _allowed(case, folder)
+        rounds.append(allowed[kind] or case.experiment.rounds)
+    return rounds
+
+
+def _allowed(case: Case, folder: Path) -> int | None:
+    """How many rounds there can be, if something limits them."""
+    try:
+        with closing(Federation(case.experiment)) as federation:
+            if find(case.experiment, folder) is None:  # one that has begun doesn't start again
+                federation.check_start()
+            return None if federation.guarantee is None else federation.guarantee.rounds
+    except ConfigError as error:
+        raise ConfigError(str(error), f"variant '{case.variant}'") from None
 
 
 def _without_numbers(experiment: Experiment) -> Experiment:
-    """The experiment without what nothing can contradict: how long, how large the steps, which seed."""
+    """The experiment without what nothing can contradict: how large the steps, which seed, and how long."""
     local = experiment.local.model_copy(update={"lr": 1.0, "weight_decay": 0.0})
-    return experiment.model_copy(update={"local": local, "rounds": 1, "seed": 0})
+    rounds = 1 if isinstance(experiment.privacy, NoPrivacy) else experiment.rounds  # a budget may have a say
+    return experiment.model_copy(update={"local": local, "rounds": rounds, "seed": 0})
 
 
 def make_folder(folder: Path) -> None:
