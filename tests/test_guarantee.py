@@ -14,7 +14,7 @@ from mnemos.client import train_message
 from mnemos.data.partition import Partition
 from mnemos.engines.engine import Lost
 from mnemos.engines.serial import SerialRunner
-from mnemos.errors import ConfigError
+from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment import Experiment, load_experiment
 from mnemos.federation import Federation
 from mnemos.message import update_from_bytes
@@ -181,6 +181,19 @@ def test_if_all_are_rejected_there_is_noise():
     assert len(values(outcomes, "epsilon")) == 2
 
 
+def test_a_round_is_never_repeated_with_others():
+    """Whatever became of its clients; with more than one needed, the run pauses, and asks the same again."""
+    gone = {"name": "drop-outs", "rate": 1.0}
+    _, outcomes = play(experiment(rounds=2, faults=[gone], retries=5))
+    assert not values(outcomes, "repeated")
+    federation = Federation(experiment(participation=1.0, faults=[gone], min_clients=2))
+    with federation.open() as runner:
+        for _ in range(2):
+            with pytest.raises(PausedError, match=r"round 1 came to too few updates .*: 8 dropped"):
+                federation.advance(runner)
+    federation.close()
+
+
 def test_free_riders_are_clipped_like_others():
     updates = []
     riders = {"name": "free-riders", "share": 1.0, "kind": "noise", "scale": 1e6}
@@ -214,6 +227,17 @@ class Odd(Selection):
 
     def select(self, eligible, count, rng):
         return np.arange(count)
+
+
+ELSEWHERE = {
+    "name": "elsewhere",
+    "shape": [64],
+    "kind": "float32",
+    "classes": ["0", "1"],
+    "mean": [0.0] * 64,
+    "std": [1.0] * 64,
+    "owners": [{"owner": name, "train": 10} for name in "abcdefgh"],
+}
 
 
 class Halves(Partition):
@@ -262,6 +286,10 @@ class Halves(Partition):
             "privacy.budget: .*, allows 2 of 3 rounds, and the stream tasks is laid out over all of them",
         ),
         ({"privacy.adaptive": {"noise": 0.5}}, "privacy.adaptive.noise: found 0.5"),
+        (
+            {"data": ELSEWHERE, "partition": "natural", "engine": "flower"},
+            "privacy.secret: found false: .* allowed in a federation: true",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mnemos.clocks.asynchronous import Asynchronous
+from mnemos.data.sources.elsewhere import Elsewhere
 from mnemos.data.stream import Flow
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
@@ -83,7 +84,7 @@ def guarantee_of(experiment: Experiment, flow: Flow, cohort: int) -> Guarantee |
     options = experiment.privacy
     if not isinstance(options, Gaussian):
         return None
-    _check(experiment)
+    _check(experiment, options)
     options.key(experiment.seed)  # a secret that is missing shows now
     sampling = _sampling(experiment, flow, cohort)
     noise = options.noise
@@ -129,8 +130,8 @@ def _sampling(experiment: Experiment, flow: Flow, cohort: int) -> Sampling:
     return Sampling(population, cohort, isinstance(selection, Poisson))
 
 
-def _check(experiment: Experiment) -> None:
-    """Refuse what would let a client change the sum by more than its clipped update."""
+def _check(experiment: Experiment, options: Gaussian) -> None:
+    """Refuse what lets a client change the sum by more than its clipped update, and noise that is known."""
     method, clock = experiment.method, experiment.clock
     weighting, rule, server = type(method.weighting).name, type(method.rule).name, type(method.server).name
     sentences = (
@@ -171,6 +172,12 @@ def _check(experiment: Experiment) -> None:
             bool(experiment.screens),
             "screens",
             "found some, which compare clients: whom they put aside tells of the others' data",
+        ),
+        (
+            isinstance(experiment.data, Elsewhere) and not options.secret,
+            "privacy.secret",
+            "found false: noise and cohorts would be drawn with the seed that all owners are sent; allowed "
+            "in a federation: true",
         ),
     )
     for wrong, field, sentence in sentences:
