@@ -5,11 +5,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LONGEST = 2_000
+"""Signs of a sentence that are shown."""
+
 
 class MnemosError(Exception):
     """An error that is explained in one sentence and shown without a traceback."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        # It may quote a file of someone else: no lines, no signs that a terminal obeys, no megabytes.
+        text = " ".join(super().__str__().splitlines())
+        text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 class ConfigError(MnemosError):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from pydantic import Field
@@ -24,8 +24,11 @@ from mnemos.local import Local
 from mnemos.methods.exchange import State, Update
 from mnemos.methods.method import Method, methods
 from mnemos.models.model import Model, models
+from mnemos.plain import number, parse_json, whole
 from mnemos.privacy.privacy import NoPrivacy, Privacy, privacies
 from mnemos.registry import Options
+
+_T = TypeVar("_T")
 
 
 class Arithmetic(Options):
@@ -99,21 +102,21 @@ class Task:
         try:
             return cls(
                 Plan.parse(header["plan"]),
-                int(header["round"]),
-                int(header["client"]),
-                tensors["model"],
-                tensors["buffers"],
+                _read(header, "round", whole),
+                _read(header, "client", whole),
+                _vector(tensors, "model"),
+                _vector(tensors, "buffers"),
                 states["received"],
                 states["state"],
-                tensors["samples"],
-                tensors["held_out"],
-                tensors["met"],
-                tensors["present"],
-                float(header["noise"]),
-                tensors.get("relabel"),
+                _vector(tensors, "samples", torch.int64),
+                _vector(tensors, "held_out", torch.int64),
+                _vector(tensors, "met", torch.bool),
+                _vector(tensors, "present", torch.bool),
+                _read(header, "noise", number),
+                _vector(tensors, "relabel", torch.int64) if "relabel" in tensors else None,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"message: not a task ({error!r})") from None
+            raise DataError(f"message: not a task ({_reason(error)})") from None
 
 
 def update_to_bytes(update: Update) -> bytes:
@@ -134,18 +137,18 @@ def update_from_bytes(data: bytes) -> Update:
     header, tensors, states = unpack(data, "change", "state")
     try:
         return Update(
-            int(header["client"]),
-            int(header["round"]),
-            int(header["samples"]),
-            int(header["steps"]),
-            float(header["loss"]),
-            tensors["delta"],
-            tensors["buffers"],
+            _read(header, "client", whole),
+            _read(header, "round", whole),
+            _read(header, "samples", whole),
+            _read(header, "steps", whole),
+            _read(header, "loss", number),
+            _vector(tensors, "delta"),
+            _vector(tensors, "buffers"),
             states["change"],
             states["state"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"message: not an update ({error!r})") from None
+        raise DataError(f"message: not an update ({_reason(error)})") from None
 
 
 @dataclass(frozen=True)
@@ -171,10 +174,14 @@ class Exam:
         try:
             part: Literal["train", "test"] = "test" if header["part"] == "test" else "train"
             return cls(
-                Plan.parse(header["plan"]), tensors["model"], tensors["buffers"], part, tensors["samples"]
+                Plan.parse(header["plan"]),
+                _vector(tensors, "model"),
+                _vector(tensors, "buffers"),
+                part,
+                _vector(tensors, "samples", torch.int64),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"message: not an exam ({error!r})") from None
+            raise DataError(f"message: not an exam ({_reason(error)})") from None
 
 
 @dataclass(frozen=True)
@@ -195,9 +202,11 @@ class Tally:
         """The tally in a buffer, if it can be one."""
         header, _, _ = unpack(data)
         try:
-            tally = cls(int(header["samples"]), int(header["hits"]), float(header["loss"]))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"message: not a tally ({error!r})") from None
+            tally = cls(
+                _read(header, "samples", whole), _read(header, "hits", whole), _read(header, "loss", number)
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"message: not a tally ({_reason(error)})") from None
         if not (0 <= tally.hits <= tally.samples and math.isfinite(tally.loss)):
             raise DataError(f"message: {tally.hits} of {tally.samples} right with a loss of {tally.loss}")
         return tally
@@ -220,9 +229,11 @@ def unpack(data: bytes, *groups: str) -> tuple[dict[str, Any], dict[str, Tensor]
     try:
         flat = load(data)
         length = int.from_bytes(data[:8], "little")
-        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["mnemos"])
+        header = parse_json(parse_json(data[8 : 8 + length])["__metadata__"]["mnemos"])
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"message: can't be read ({error!r})") from None
+        raise DataError(f"message: can't be read ({_reason(error)})") from None
+    if not isinstance(header, dict):
+        raise DataError(f"message: can't be read (its header is a {type(header).__name__})")
     states: dict[str, State] = {group: {} for group in groups}
     tensors: dict[str, Tensor] = {}
     for name, tensor in flat.items():
@@ -232,3 +243,23 @@ def unpack(data: bytes, *groups: str) -> tuple[dict[str, Any], dict[str, Tensor]
         else:
             tensors[name] = tensor
     return header, tensors, states
+
+
+def _read(header: Mapping[str, Any], name: str, parse: Callable[[Any], _T]) -> _T:
+    try:
+        return parse(header[name])
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _vector(tensors: Mapping[str, Tensor], name: str, dtype: torch.dtype = torch.float32) -> Tensor:
+    found = tensors[name]
+    if found.dtype != dtype or found.ndim != 1:
+        raise ValueError(
+            f"{name}: found {found.dtype} {list(found.shape)}, and a vector of {dtype} is expected"
+        )
+    return found
+
+
+def _reason(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

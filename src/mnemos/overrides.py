@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,10 @@ from mnemos.errors import ConfigError
 from mnemos.registry import Part, Registry
 
 
+class _NotPlainError(yaml.YAMLError):
+    """YAML that is valid, and more than numbers, text, lists and mappings."""
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """A mapping from a YAML file."""
     try:
@@ -25,6 +30,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: can't be read ({error.strerror or error})") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file ({error})") from None
+    except _NotPlainError as error:
+        raise ConfigError(f"{path}: not plain data ({error})") from None
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f" in line {where.line + 1}" if where else ""
@@ -33,19 +40,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         found = "nothing" if value is None else f"a {type(value).__name__}"
         raise ConfigError(f"{path}: found {found}; expected a mapping of fields")
-    try:
-        json.dumps(value, default=str)
-    except (TypeError, ValueError, RecursionError) as error:  # dates as keys, an anchor inside itself
-        raise ConfigError(f"{path}: not plain data ({error})") from None
     return value
 
 
 def parse_yaml(text: str) -> Any:
-    """YAML in which 1e-4 is a number, as everybody means it."""
+    """YAML in which 1e-4 is a number, as everybody means it; a `YAMLError` if it isn't plain data."""
     try:
-        return yaml.load(text, _Loader)
+        value = yaml.load(text, _Loader)  # nosec B506 # a SafeLoader
+        json.dumps(value, default=str)
     except RecursionError:
         raise yaml.YAMLError("it is nested too deeply") from None
+    except (TypeError, ValueError) as error:  # dates as keys, numbers of thousands of digits
+        raise _NotPlainError(str(error)) from None
+    return value
 
 
 def dump_yaml(value: Any) -> str:
@@ -168,6 +175,20 @@ def _part_at(schema: type[BaseModel], tree: dict[str, Any], path: list[str]) -> 
     return owner
 
 
+_MOST = 100_000
+"""Values that a file may have, with its aliases spelt out."""
+
+
+def _spelt_out(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many values a node stands for; without end if it is inside itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf  # until it is known
+        inner = node.value if isinstance(node.value, list) else []
+        parts = (part for entry in inner for part in (entry if isinstance(entry, tuple) else (entry,)))
+        known[id(node)] = 1 + sum(_spelt_out(part, known) for part in parts)
+    return known[id(node)]
+
+
 _BOOL = "tag:yaml.org,2002:bool"
 
 
@@ -192,11 +213,18 @@ class _Loader(yaml.SafeLoader):
                 seen.add((key.tag, key.value))
         return node
 
+    def get_single_node(self) -> yaml.Node | None:
+        """A few lines of aliases of aliases can stand for more values than there is memory."""
+        node = super().get_single_node()
+        if node is not None and _spelt_out(node, {}) > _MOST:
+            raise _NotPlainError(f"its aliases stand for more than {_MOST:,} values")
+        return node
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """PyYAML lets Python's own errors through: 2020-13-45 looks like a date and is none."""
         try:
             return super().construct_object(node, deep)
-        except (ValueError, AttributeError):
+        except (ArithmeticError, AttributeError, LookupError, ValueError):
             reason = f"'{str(node.value)[:40]}' is not a valid value"
             raise yaml.constructor.ConstructorError(None, None, reason, node.start_mark) from None
 

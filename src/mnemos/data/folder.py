@@ -12,6 +12,7 @@ from typing import Any
 import platformdirs
 
 from mnemos.files import write_atomically
+from mnemos.plain import parse_json
 
 VARIABLE = "MNEMOS_DATA"
 """Environment variable that names the data folder."""
@@ -39,7 +40,7 @@ def remember(name: str, key: str, value: Any) -> None:
 
 def _remembered(name: str) -> dict[str, Any]:
     try:
-        known = json.loads((cache_folder() / name).read_text())
+        known = parse_json((cache_folder() / name).read_text())
     except (OSError, ValueError):
         return {}
     return known if isinstance(known, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from mnemos.errors import ConfigError, DataError
 from mnemos.experiment import Experiment
 from mnemos.federate.holder import Question
 from mnemos.federation import flow_of
+from mnemos.plain import parse_json
 from mnemos.registry import Options
 
 _O = TypeVar("_O", bound=Options)
@@ -85,7 +85,7 @@ def among(experiment: Experiment, owners: Mapping[str, Described], ask: Ask) -> 
 def read_answer(owner: str, answer: bytes) -> dict[str, Any]:
     """What an owner has answered to a question."""
     try:
-        values = json.loads(answer)
+        values = parse_json(answer)
     except ValueError:
         values = None
     if not isinstance(values, dict):

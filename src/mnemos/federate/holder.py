@@ -31,6 +31,7 @@ from mnemos.files import write_atomically
 from mnemos.measures.evaluate import Evaluator
 from mnemos.message import Exam, Plan, Tally, Task, pack, unpack, update_to_bytes
 from mnemos.methods.exchange import State
+from mnemos.plain import parse_json
 from mnemos.registry import Options
 
 _BUFFERS = "holder.buffers"
@@ -87,6 +88,8 @@ class Holder:
         dataset = self._dataset(task.plan)
         _check_indices(task.samples, len(dataset.train))
         _check_indices(task.held_out, len(dataset.train))
+        if task.relabel is not None:
+            raise DataError("the server asks for other labels than those that samples have")
         if self._trainer is None or self._trainer[0] != task.plan:
             self._trainer = task.plan, Trainer(task.plan, dataset)
         trainer = self._trainer[1]
@@ -173,7 +176,7 @@ def _check_indices(indices: Tensor, size: int) -> None:
 
 def _json(body: bytes) -> dict[str, Any]:
     try:
-        asked = json.loads(body)
+        asked = parse_json(body)
     except ValueError as error:
         raise DataError(f"message: can't be read ({error!r})") from None
     if not isinstance(asked, dict):

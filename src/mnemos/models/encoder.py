@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mnemos.errors import ConfigError, DataError
 from mnemos.files import write_atomically
+from mnemos.plain import parse_json
 from mnemos.vector import Layout
 
 _ABOUT = "mnemos.encoder"
@@ -40,7 +41,8 @@ class Encoder:
     @property
     def accuracy(self) -> float | None:
         """What it has reached on images that it hadn't seen, if that is known."""
-        return self.about.get("accuracy")
+        found = self.about.get("accuracy")
+        return found if isinstance(found, float) else None
 
     @property
     def doubt(self) -> str:
@@ -132,7 +134,7 @@ def load_encoder(path: Path) -> Encoder:
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            about = json.loads((file.metadata() or {}).get(_ABOUT, "{}"))
+            about = parse_json((file.metadata() or {}).get(_ABOUT, "{}"))
     except FileNotFoundError:
         raise DataError(f"{path} doesn't exist, and a safetensors file with an encoder is expected") from None
     except (SafetensorError, OSError, ValueError) as error:
@@ -140,7 +142,9 @@ def load_encoder(path: Path) -> Encoder:
     return Encoder(tensors, about if isinstance(about, dict) else {}, str(path))
 
 
-def _short(model: dict[str, Any]) -> str:
+def _short(model: Any) -> str:
     """`resnet10 with width 0.25, norm batch`."""
+    if not isinstance(model, dict):
+        return str(model)
     options = ", ".join(f"{name} {value}" for name, value in model.items() if name != "name")
     return f"{model.get('name')}" + (f" with {options}" if options else "")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mnemos.data.partition import Ints
 from mnemos.errors import DataError
 from mnemos.federation import Federation
 from mnemos.files import remove_unfinished, write_atomically
 from mnemos.message import pack, unpack
-from mnemos.methods.exchange import Server, State
+from mnemos.methods.exchange import Server
+from mnemos.plain import whole
 from mnemos.runs.store import Store
 
 _SYNC_EVERY = 10.0
@@ -81,7 +84,7 @@ class Checkpoints:
             if path > newest:
                 path.unlink()
             elif path < newest:
-                federation.states.spare(*_index(path), federation.round)
+                federation.states.spare(*_index(path, federation.assignment.clients), federation.round)
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("round-*.safetensors"))
@@ -99,37 +102,48 @@ def _boot() -> str:
         return ""
 
 
-def _index(path: Path) -> tuple[Ints, Ints]:
+def _index(path: Path, clients: int) -> tuple[Ints, Ints]:
     """The clients whose states a checkpoint speaks of, and their rows; none if it is damaged."""
     try:
-        tensors = unpack(path.read_bytes())[1]
-        return tensors["clients"].numpy(), tensors["rows"].numpy()
-    except (OSError, DataError, KeyError):
+        return _rows(unpack(path.read_bytes())[1], clients)
+    except (OSError, DataError, KeyError, ValueError):
         return np.empty(0, np.int64), np.empty(0, np.int64)
+
+
+def _rows(tensors: Mapping[str, Tensor], population: int) -> tuple[Ints, Ints]:
+    """Some of the clients, and the row of each."""
+    clients, rows = tensors["clients"], tensors["rows"]
+    fine = clients.dtype == rows.dtype == torch.int64 and clients.ndim == 1 and clients.shape == rows.shape
+    if not fine or bool((clients < 0).any() or (clients >= population).any() or (rows < 0).any()):
+        raise ValueError("the index of states is damaged")
+    return clients.numpy(), rows.numpy()
 
 
 def _restore(path: Path, federation: Federation, available: int) -> int:
     """Take over a checkpoint; gives the size of the metrics at its time."""
     try:
         header, tensors, states = unpack(path.read_bytes())
-        number, size = int(header["round"]), int(header["metrics"])
+        number, size = whole(header["round"]), whole(header["metrics"])
         model, buffers = tensors["model"], tensors["buffers"]
-        clients, rows = tensors["clients"].numpy(), tensors["rows"].numpy()
+        clients, rows = _rows(tensors, federation.assignment.clients)
         since, synced, boot = header["at_chance_since"], header["synced"], header["boot"]
+        since = None if since is None else whole(since)
     except OSError as error:
         raise DataError(f"{path}: can't be read ({error.strerror})") from None
     except (DataError, KeyError, TypeError, ValueError):
         raise DataError(f"{path}: the checkpoint is damaged") from None
-    layout = federation.layout
-    if model.shape != (layout.size,) or buffers.shape != (layout.buffer_size,):
+    first = federation.server
+    server = Server(model, buffers, {**first.state, **states.get("server", {})})
+    pairs = [(model, first.model), (buffers, first.buffers)]
+    pairs += [(server.state[name], known) for name, known in first.state.items()]
+    if any(found.shape != known.shape or found.dtype != known.dtype for found, known in pairs):
         raise DataError(f"{path}: the checkpoint is of another model than the experiment's")
     if size > available:
         raise DataError(f"{path}: metrics.jsonl is shorter than at the time of this checkpoint")
     if len(rows) and not synced and boot != _boot():
         # The file may have reached the disk before the rows it speaks of.
         raise DataError(f"{path}: the machine went down before the clients' states were surely on disk")
-    server: State = {**federation.server.state, **states.get("server", {})}
-    federation.server = Server(model, buffers, server)
+    federation.server = server
     federation.states.restore(clients, rows)
     federation.round, federation.at_chance_since = number, since
     return size

@@ -90,6 +90,7 @@ def read_matrix(
     column, other = ("class", "client") if classes else ("client", "class")
     rows = metrics[(metrics["round"] == round) & metrics[column].notna() & metrics[other].isna()]
     before, after = (rows[rows["name"] == f"{when}_accuracy"] for when in ("before", "after"))
+    after = after[after["model"].notna()]
     if after[["model", column]].duplicated().any() or before[column].duplicated().any():
         raise DataError(f"{source}: the forgetting of round {round} is damaged: some of it is there twice")
     table = after.pivot(index="model", columns=column, values="value").astype(float)

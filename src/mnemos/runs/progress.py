@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mnemos.experiment import Experiment
+from mnemos.plain import number, parse_json, whole
 from mnemos.runs.run import Run, Status
 from mnemos.runs.store import BY
 
@@ -43,18 +44,25 @@ class Progress:
 def progress(run: Run, experiment: Experiment) -> Progress:
     """How far a run has come; `experiment` is its own, which a caller who looks often has read already."""
     status = run.status
-    times = list(_last_rows(run.file("timing.jsonl"), b'"seconds"'))
+    times = list(_newest_times(run.file("timing.jsonl")))
     accuracy, measured = status.accuracy, "final"
     if accuracy is None:
         accuracy, measured = _newest_accuracy(run.file("metrics.jsonl"))
     return Progress(
         status,
-        times[-1]["round"] if times else status.rounds,
+        times[-1][0] if times else status.rounds,
         experiment.rounds,
         accuracy,
         measured,
-        statistics.median(row["seconds"] for row in times[-20:]) if times else None,
+        statistics.median(seconds for _, seconds in times[-20:]) if times else None,
     )
+
+
+def _newest_times(path: Path) -> Iterator[tuple[int, float]]:
+    """(round, seconds), as far as they can be read: a damaged line costs a time, not the view."""
+    for row in _last_rows(path, b'"seconds"'):
+        with suppress(ValueError):
+            yield whole(row.get("round")), number(row.get("seconds"))
 
 
 def _newest_accuracy(path: Path) -> tuple[float | None, str]:
@@ -63,8 +71,9 @@ def _newest_accuracy(path: Path) -> tuple[float | None, str]:
         name, value = row.get("name"), row.get("value")
         of_all = not any(key in row for key in BY)
         if of_all and value is not None and name in ("test_accuracy", "validation_accuracy"):
-            found = (row["round"], name == "test_accuracy", value)
-            newest = max(newest or found, found)
+            with suppress(ValueError):
+                found = (whole(row.get("round")), name == "test_accuracy", number(value))
+                newest = max(newest or found, found)
     return (newest[2], "test" if newest[1] else "validation") if newest else (None, "")
 
 
@@ -82,7 +91,7 @@ def _last_rows(path: Path, containing: bytes) -> Iterator[dict[str, Any]]:
         if containing not in line:
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError:
             continue
         if isinstance(row, dict):

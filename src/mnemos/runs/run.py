@@ -36,6 +36,7 @@ from mnemos.federation import model_of
 from mnemos.files import write_atomically
 from mnemos.models.norm import use_batch_statistics
 from mnemos.overrides import read_yaml
+from mnemos.plain import parse_json
 from mnemos.runs.continual import Course, read_course
 from mnemos.runs.forgetting import ForgettingMatrix, read_matrix
 from mnemos.runs.store import overall, read_metrics
@@ -173,7 +174,7 @@ class Run:
         """One of the run's JSON files."""
         path = self.file(name)
         try:
-            value = json.loads(path.read_text())
+            value = parse_json(path.read_text())
             if not isinstance(value, dict):
                 raise ValueError(name)
         except FileNotFoundError:

@@ -20,10 +20,13 @@ import pandas as pd
 
 from mnemos.errors import DataError
 from mnemos.measures.measure import Record
+from mnemos.plain import number, parse_json, whole
 
 COLUMNS = ["round", "client", "model", "task", "class", "layer", "name", "value"]
 _WHOLE = COLUMNS[:5]
 """Columns of whole numbers; all but the round can be empty."""
+_LAST = 2**31 - 1
+"""What reports keep them in."""
 BY = COLUMNS[1:6]
 """Columns that say whose or what part of the whole a number is of; empty for the whole."""
 
@@ -80,7 +83,7 @@ def read_seconds(path: Path) -> dict[int, float]:
     found: dict[int, float] = {}
     for line in lines:
         with suppress(ValueError, TypeError, KeyError):
-            row = json.loads(line)
+            row = parse_json(line)
             found[int(row["round"])] = float(row["seconds"])
     return found
 
@@ -100,15 +103,19 @@ def _line(record: Record) -> bytes:
     return json.dumps(row).encode() + b"\n"
 
 
-def _is_record(row: Any) -> bool:
-    return (
+def _check(row: Any) -> None:
+    """Raise a `ValueError` for what isn't a record."""
+    fine = (
         isinstance(row, dict)
         and isinstance(row.get("name"), str)
-        and isinstance(row.get("value"), float | int | None)
-        and isinstance(row.get("round"), int)
         and isinstance(row.get("layer"), str | None)
-        and all(isinstance(row.get(key), int | None) for key in _WHOLE[1:])
     )
+    if not fine or row.get("round") is None:
+        raise ValueError(row)
+    if any(whole(row[key]) > _LAST for key in _WHOLE if row.get(key) is not None):
+        raise ValueError(row)
+    if row.get("value") is not None:
+        number(row["value"])
 
 
 def _all_at_once(path: Path) -> pd.DataFrame | None:
@@ -117,7 +124,7 @@ def _all_at_once(path: Path) -> pd.DataFrame | None:
         return None
     *lines, _unfinished = path.read_bytes().split(b"\n")
     try:
-        rows = json.loads(b"[" + b",".join(lines) + b"]")
+        rows = parse_json(b"[" + b",".join(lines) + b"]")
     except ValueError:
         return None
     if len(rows) != len(lines) or set(map(type, rows)) - {dict}:
@@ -144,8 +151,10 @@ def _integers(values: list[int | None], kinds: set[type]) -> pd.arrays.IntegerAr
     if int not in kinds:
         return pd.arrays.IntegerArray(np.zeros(len(values), np.int64), np.ones(len(values), bool))
     missing = np.array([value is None for value in values], bool)
-    whole = np.array([0 if value is None else value for value in values], np.int64)
-    return pd.arrays.IntegerArray(whole, missing)
+    numbers = np.array([0 if value is None else value for value in values], np.int64)
+    if numbers.min() < 0 or numbers.max() > _LAST:
+        raise OverflowError
+    return pd.arrays.IntegerArray(numbers, missing)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -156,9 +165,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             if not line.endswith(b"\n"):
                 return  # still being written, or cut off by a crash
             try:
-                row = json.loads(line)
-                if not _is_record(row):
-                    raise ValueError(line)
+                row = parse_json(line)
+                _check(row)
             except ValueError:
                 raise DataError(f"{path}: line {number} is damaged") from None
             yield row

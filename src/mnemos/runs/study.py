@@ -24,6 +24,7 @@ from mnemos.errors import ConfigError
 from mnemos.experiment import FORMS, Experiment, load_experiment
 from mnemos.files import write_atomically
 from mnemos.overrides import flatten, merge, read_yaml
+from mnemos.plain import parse_json
 from mnemos.registry import Options
 from mnemos.runs.run import Run
 
@@ -207,7 +208,7 @@ def record(name: str, folder: Path, runs: Mapping[str, Sequence[Run]]) -> Path:
 def recorded(path: Path) -> Mapping[str, Sequence[str]]:
     """A recorded study's runs (the names of their directories) by variant; nothing of any other file."""
     try:
-        variants = json.loads(path.read_text())["variants"]
+        variants = parse_json(path.read_text())["variants"]
         return {str(name): [str(run) for run in runs] for name, runs in variants.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}

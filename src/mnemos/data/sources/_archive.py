@@ -12,6 +12,9 @@ from tempfile import TemporaryDirectory
 
 from mnemos.errors import DataError
 
+_MOST = 1 << 28
+"""Bytes of a file; the largest that is published has 154 million."""
+
 
 def unpack(archive: Path, names: Collection[str], folder: Path) -> None:
     """Put a gzipped tar archive's regular files of these names into a folder, if all of it is intact.
@@ -35,6 +38,10 @@ def _extract(archive: Path, names: Collection[str], folder: Path) -> None:
         with tarfile.open(fileobj=stream, mode="r:") as tar:
             for member in tar:
                 name = PurePosixPath(member.name).name
+                if name in names and member.size > _MOST:
+                    raise DataError(
+                        f"{archive} holds {name} of {member.size:,} bytes; allowed: up to {_MOST:,}"
+                    )
                 content = tar.extractfile(member) if name in names and member.isreg() else None
                 if content is not None:
                     with content, (folder / name).open("wb") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -13,7 +12,9 @@ from pydantic import Field
 from mnemos.data.dataset import Dataset, Source
 from mnemos.data.sources._arrays import Layout, Table, build
 from mnemos.data.sources._images import Decoder
+from mnemos.data.sources._room import check_room
 from mnemos.errors import ConfigError, DataError
+from mnemos.plain import parse_json
 
 Batches = Iterable[tuple[str, Any]]
 """Record batches of Arrow, each with the name of the file it comes from."""
@@ -66,7 +67,7 @@ class TableSource(Source):
     def _table(self, batches: Batches, decode: Decoder, where: str) -> tuple[Table, list[str] | None]:
         parts: dict[str, list[NDArray[Any]]] = {column: [] for column in self.columns}
         classes: list[str] | None = None
-        file, row = "", 0
+        file, row, size = "", 0, 0
         for place, batch in batches:
             file, row = (file, row) if place == file else (place, 0)
             if not batch.num_rows:
@@ -74,6 +75,8 @@ class TableSource(Source):
             classes = classes or _class_names(batch.schema.metadata, self.label)
             for column, array in self._arrays(batch, decode, place, row).items():
                 parts[column].append(array)
+                size += array.nbytes
+            check_room(size, where)
             row += batch.num_rows
         if not parts[self.image]:
             raise DataError(f"{where}: there are no rows")
@@ -199,7 +202,7 @@ def _join(arrays: list[NDArray[Any]], where: str, column: str) -> NDArray[Any]:
 def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> list[str] | None:
     """Names that Hugging Face keeps in a schema, if the label column is one of classes."""
     try:
-        names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][label]["names"]
+        names = parse_json((metadata or {})[b"huggingface"])["info"]["features"][label]["names"]
     except (KeyError, TypeError, ValueError):
         return None
     return [str(name) for name in names] if isinstance(names, list) and names else None

@@ -24,6 +24,9 @@ _DAMAGED = (
 )
 """What Pillow's decoders raise on files that are not images or are cut off."""
 
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+"""Not all that Pillow knows: for Encapsulated PostScript it would start another program."""
+
 _GREY = {"1", "L", "LA", "La"}
 
 
@@ -55,7 +58,8 @@ class Decoder:
 
     def _decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
         try:
-            with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
+            file = io.BytesIO(content) if isinstance(content, bytes) else content
+            with Image.open(file, formats=_FORMATS) as image:
                 if image.mode.startswith(("I", "F")):
                     raise DataError(
                         f"{where} has pixels of mode {image.mode}, and 8 bits a channel are expected"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mnemos.data.sources._room import check_room
 from mnemos.errors import DataError
 from mnemos.files import replacing
 
@@ -33,6 +35,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             content = np.load(file, allow_pickle=False)
             if not isinstance(content, np.lib.npyio.NpzFile):
                 raise DataError(f"{path} holds a single array, and an npz file with named arrays is expected")
+            entries = content.zip.infolist() if content.zip else []
+            check_room(sum(entry.file_size for entry in entries), path)
             return {name: _entry(content, name, path) for name in content.files}
     except FileNotFoundError:
         raise DataError(f"{path} doesn't exist, and an npz file is expected") from None
@@ -59,7 +63,7 @@ def write_arrays(path: Path, arrays: Mapping[str, ArrayLike]) -> None:
 def _entry(content: np.lib.npyio.NpzFile, name: str, path: Path) -> NDArray[Any]:
     try:
         array = content[name]
-    except ValueError as error:
+    except (ValueError, tokenize.TokenError, RecursionError) as error:
         what = "Python objects" if "allow_pickle" in str(error) else "no array that numpy can read"
         raise DataError(f"{path}: '{name}' holds {what}, and numbers or text are expected") from None
     if not isinstance(array, np.ndarray):

@@ -27,7 +27,8 @@ _CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase
 _PARTS = ("train", "test")
 _VERSION = 1
 """Of the converted file: a change makes older ones be rebuilt."""
-_KEPT = {"writers", *(f"{column}_{part}" for column in ("x", "y", "owners") for part in _PARTS)}
+_KEPT = {"x": np.dtype(np.uint8), "y": np.dtype(np.int64), "owners": np.dtype(np.int64)}
+"""Columns of the converted file."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -163,9 +164,23 @@ def _recall(folder: Path, key: str) -> Arrays | None:
     for place in _places(folder):
         with suppress(DataError):  # absent or damaged: it is made again
             arrays = read_arrays(place)
-            if str(arrays.get("key")) == key and arrays.keys() >= _KEPT:
+            if str(arrays.get("key")) == key and _whole(arrays):
                 return arrays
     return None
+
+
+def _whole(arrays: Arrays) -> bool:
+    """Whether a converted file has everything in the form in which it was written."""
+    columns = {f"{name}_{part}": kind for name, kind in _KEPT.items() for part in _PARTS}
+    return (
+        arrays.keys() >= {"writers", *columns}
+        and arrays["writers"].dtype.kind == "U"
+        and arrays["writers"].ndim == 1
+        and all(
+            arrays[name].dtype == kind and arrays[name].shape[1:] == ((1, 28, 28) if kind == np.uint8 else ())
+            for name, kind in columns.items()
+        )
+    )
 
 
 def _keep(folder: Path, key: str, arrays: Arrays) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +13,7 @@ from mnemos.data.download import OFFLINE, offline
 from mnemos.data.folder import locate
 from mnemos.data.sources._columns import Batches, TableSource, first_line, pyarrow
 from mnemos.errors import ConfigError, DataError, allowed
+from mnemos.plain import parse_json
 
 _ROWS = 1024
 
@@ -111,8 +111,8 @@ class HuggingFace(TableSource):
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        content = parse_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise DataError(f"{file} is not JSON ({error})") from None
     except OSError as error:
         raise DataError(f"{file} can't be read ({error.strerror or error})") from None

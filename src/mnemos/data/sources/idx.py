@@ -21,6 +21,7 @@ from mnemos.data.dataset import Dataset, Source, Split, sources
 from mnemos.data.download import Remote, obtain
 from mnemos.data.folder import data_folder, what_to_put
 from mnemos.data.sources._arrays import finish
+from mnemos.data.sources._room import check_room
 from mnemos.errors import DataError
 
 _IMAGES, _LABELS = 2051, 2049
@@ -110,6 +111,7 @@ def read_idx(file: Path, magic: int) -> NDArray[np.uint8]:
                     f"{file} begins with the magic number {found}, and {magic} ({what}) is expected"
                 )
             size = math.prod(shape)
+            check_room(size, file)
             content = _read(stream, size + 1)  # one more, to notice what doesn't belong
     except (EOFError, zlib.error) as error:
         raise DataError(f"{file} is a damaged gzip file ({error})") from None

@@ -1,0 +1,1 @@
+"""Fuzzing of everything that reads from outside: a result or a clean error, whatever the input."""
