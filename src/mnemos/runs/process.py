@@ -32,7 +32,8 @@ class Process:
         self.connection, theirs = Pipe()
         # What libraries print there would spoil the view; if the process breaks down, it says why.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process = subprocess.Popen(
+        # No shell, and no word that comes from outside.
+        self._process = subprocess.Popen(  # nosec B603
             [sys.executable, "-m", "mnemos.runs.worker", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=self._said,
