@@ -48,8 +48,6 @@ def parse_yaml(text: str) -> Any:
     try:
         value = yaml.load(text, _Loader)  # nosec B506 # a SafeLoader
         json.dumps(value, default=str)
-    except RecursionError:
-        raise yaml.YAMLError("it is nested too deeply") from None
     except (TypeError, ValueError) as error:  # dates as keys, numbers of thousands of digits
         raise _NotPlainError(str(error)) from None
     return value
@@ -175,6 +173,8 @@ def _part_at(schema: type[BaseModel], tree: dict[str, Any], path: list[str]) -> 
     return owner
 
 
+_DEEPEST = 100
+"""Lists and mappings in each other."""
 _MOST = 100_000
 """Values that a file may have, with its aliases spelt out."""
 
@@ -200,6 +200,17 @@ class _Loader(yaml.SafeLoader):
         first: [entry for entry in entries if entry[0] != _BOOL]
         for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Nobody means hundreds of lists in each other, and PyYAML takes long for them."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise yaml.composer.ComposerError(None, None, "it is nested too deeply")
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """PyYAML lets the last of several values of one key win without a word."""
