@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from owners import folders, images
 from safetensors.torch import load_file
 
 from mnemos.data.folder import data_folder
@@ -19,6 +18,7 @@ from mnemos.federate.keys import make_owner, make_server
 from mnemos.federate.processes import free_port
 from mnemos.federation import Federation
 from mnemos.runs.run import Run
+from owners import folders, images
 
 LONG = 240
 """Seconds after which something is taken to hang."""

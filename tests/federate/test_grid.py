@@ -6,7 +6,6 @@ from collections import defaultdict
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
-from owners import folders
 from test_holder import experiment
 
 from mnemos.engines.engine import Lost
@@ -16,6 +15,7 @@ from mnemos.federate.conduct import Wait, _gather
 from mnemos.federate.enrol import question
 from mnemos.federate.grid import GridLink
 from mnemos.federate.holder import Holder
+from owners import folders
 
 
 @pytest.fixture(autouse=True)

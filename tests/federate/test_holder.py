@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from owners import folders, joined
 from safetensors.torch import load_file
 
 from interrupt import Stop
@@ -18,6 +17,7 @@ from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 from mnemos.message import pack, unpack, update_from_bytes
 from mnemos.runs.execute import resume, start
+from owners import folders, joined
 
 CASES = {
     "fedavg": {},

@@ -39,7 +39,7 @@ class Process:
         }
         program = Path(sys.executable).with_name(command[0])
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # nosec B603
                 [str(program) if program.exists() else command[0], *command[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -111,7 +111,8 @@ def supernode(server: str, keys: Path | None, port: int, secret: Path, folder: P
 
 def local(host: str, port: int) -> str:
     """Where a server that listens on a host is reached on the same machine."""
-    return f"{'127.0.0.1' if host in {'0.0.0.0', '::'} else host}:{port}"
+    everywhere = host in {"0.0.0.0", "::"}  # nosec B104
+    return f"{'127.0.0.1' if everywhere else host}:{port}"
 
 
 def new_secret(path: Path) -> bytes:
@@ -153,7 +154,8 @@ def answers(address: str, certificate: Path | None) -> bool:
     scheme = "http" if certificate is None else "https"
     context = None if certificate is None else ssl.create_default_context(cafile=str(certificate))
     try:
-        with urllib.request.urlopen(f"{scheme}://{address}/health", timeout=5, context=context):
+        request = f"{scheme}://{address}/health"
+        with urllib.request.urlopen(request, timeout=5, context=context):  # nosec B310
             return True
     except urllib.error.HTTPError as error:
         raise MnemosError(f"{address} is no SuperLink: it answers {error.code} {error.reason}") from None

@@ -22,7 +22,7 @@ from mnemos.privacy.privacy import Privacy, privacies
 from mnemos.registry import Options
 from mnemos.vector import Layout, square_sum
 
-SECRET = "MNEMOS_SECRET"
+SECRET = "MNEMOS_SECRET"  # nosec B105
 """The environment variable with the secret that noise and cohorts are drawn with."""
 _FEWEST = 32
 """Characters of a secret, at least: sixteen bytes in hexadecimal digits."""
