@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, Self
+from typing import ClassVar, NamedTuple, NoReturn, Self
 
 from pydantic import Field
 
@@ -60,6 +60,9 @@ class Runner(ABC):
 
 class Engine(Part):
     """A choice of engine."""
+
+    any_plan: ClassVar[bool] = False
+    """Whether one runner takes tasks of any plan, and not of the one alone that it was opened with."""
 
     exact: bool = Field(False, description="stay with the reference arithmetic: bit-identical results")
 

@@ -17,7 +17,7 @@ from mnemos.methods.exchange import Update
 def open_each(engine: Engine, plans: Sequence[Plan], dataset: Dataset, work: Work) -> Runner:
     """A runner for tasks with any of these plans, which differ in their models alone."""
     plans = [plan for place, plan in enumerate(plans) if plan not in plans[:place]]
-    if len(plans) == 1:
+    if len(plans) == 1 or engine.any_plan:
         return engine.open(plans[0], dataset, work)
     why = ""
     if isinstance(engine, Auto):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from mnemos.errors import ConfigError
+from mnemos import extras
 from mnemos.experiment import Experiment
 from mnemos.overrides import flatten
 from mnemos.registry import Part, Registry
@@ -55,13 +54,8 @@ sinks: Registry[Sink] = Registry("sink", Sink, "mnemos.track")
 
 
 def require(module: str, package: str) -> Any:
-    """A module of a package that is an extra."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigError(
-            f"it needs the package {package} ({error}); the extra 'track' of Mnemos installs it"
-        ) from None
+    """A module of a package that sinks need."""
+    return extras.require(module, package, "track")
 
 
 def parameters(experiment: Experiment) -> dict[str, Parameter]:

@@ -1,0 +1,412 @@
+"""Clients on a Ray cluster: the same bits as in one process, whoever dies.
+
+The cluster is started once, and has room for the two workers that most tests share and for two more.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import ray
+import torch
+
+from mnemos.cores import VARIABLE
+from mnemos.data.load import load
+from mnemos.engines.connection import Connection, _reach
+from mnemos.engines.engine import ClientError, Lost, Runner, Work
+from mnemos.engines.ray_ import Ray
+from mnemos.engines.remote import Data, find
+from mnemos.errors import ConfigError
+from mnemos.experiment import Experiment
+from mnemos.federation import Federation
+from mnemos.runs.run import Run
+
+BASE = {
+    "partition": {"name": "dirichlet", "clients": 12, "alpha": 0.5},
+    "model": {"name": "mlp", "hidden": [16]},
+    "local": {"epochs": 1, "batch": 16, "lr": 0.05},
+    "participation": 0.5,
+    "rounds": 4,
+    "evaluate": {"every": 2, "test_last": 1},
+    "engine": {"name": "threads", "workers": 2},
+}
+COMMAND = [sys.executable, "-m", "mnemos"]
+
+
+def experiment(**changes):
+    return Experiment.parse({**BASE, **changes})
+
+
+@pytest.fixture(scope="module")
+def runner():
+    """Two workers that any federation on the digits can use, in a cluster of their own."""
+    plain = experiment()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, "4")
+        opened = Ray(workers=2).open(plain.plan, load(plain.data), Work(6, 4))
+    with opened:
+        assert len(opened._crew.members) == 2
+        yield opened
+    assert not ray.is_initialized()
+
+
+def play(runner=None, checks=(), **changes):
+    """(the federation, outcomes) after all rounds; on threads, unless there is a runner."""
+    federation = Federation(experiment(**changes), checks)
+    with closing(federation):
+        if runner is not None:
+            return federation, [federation.advance(runner) for _ in range(federation.experiment.rounds)]
+        with federation.open() as opened:
+            return federation, [federation.advance(opened) for _ in range(federation.experiment.rounds)]
+
+
+def assert_same(one, other):
+    (first, outcomes), (second, others) = one, other
+    assert torch.equal(first.server.model, second.server.model)
+    assert torch.equal(first.server.buffers, second.server.buffers)
+    assert first.server.state.keys() == second.server.state.keys()
+    assert all(torch.equal(value, second.server.state[name]) for name, value in first.server.state.items())
+    assert [outcome.records for outcome in outcomes] == [outcome.records for outcome in others]
+
+
+BATCH_NORM = {"name": "mlp", "hidden": [16], "norm": "batch"}
+CASES = {
+    "kept state": {
+        "method": "scaffold",
+        "local": {"batch": 16, "optimizer": "adam", "optimizer_state": "kept"},
+    },
+    "surveys": {"method": "precision"},
+    "every sample's gradient": {"method": "fedcurv", "rounds": 2},
+    "batch-norm": {"model": BATCH_NORM},
+    "own buffers": {"model": BATCH_NORM, "method": {"name": "fedavg", "buffers": "local"}},
+    "dropout": {"model": "test_engines:Dropping"},
+    "augmentation": {
+        "model": {"name": "cnn", "width": 0.125},
+        "local": {"steps": 2, "batch": 8, "augment": ["crop", "flip"]},
+    },
+    "tasks": {"stream": {"name": "tasks", "tasks": 2}, "method": {"name": "fedavg", "loss": "masked-ce"}},
+    "asynchronous": {"clock": {"name": "asynchronous", "buffer": 2, "speeds": {"spread": 0.7}}},
+    "mixed": {"model": {"name": "mixed", "of": [{"model": "logistic"}, {"model": BATCH_NORM}]}},
+    "peers": {
+        "model": {"name": "mixed", "of": [{"model": "logistic"}, {"model": BATCH_NORM}], "peers": True}
+    },
+}
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+def test_the_same_bits_as_on_threads(runner, changes):
+    assert_same(play(runner, **changes), play(**changes))
+
+
+def test_what_a_round_shares_is_sent_once(runner):
+    """Also where clients of one cohort were sent different models; and nothing of it is kept."""
+    before = runner._broadcasts
+    play(runner)
+    assert runner._broadcasts == before + BASE["rounds"]
+    play(runner, **CASES["own buffers"])
+    assert runner._broadcasts == before + 2 * BASE["rounds"]
+    assert runner._sent is None
+    with closing(Federation(experiment(participation=1))) as federation:
+        tasks = list(federation._tasks(1, runner))
+        other = list(
+            federation.groups[0].tasks(2, federation.cohort(2), federation.server, federation.states, runner)
+        )
+        before = runner._broadcasts
+        assert len(list(runner.run([*tasks, *other]))) == 24
+        assert runner._broadcasts == before + 2
+
+
+def test_few_tasks_are_taken_ahead_of_the_updates(runner):
+    with closing(Federation(experiment(participation=1))) as federation:
+        taken = 0
+
+        def watched():
+            nonlocal taken
+            for task in federation._tasks(1, runner):
+                taken += 1
+                yield task
+
+        for given, _ in enumerate(runner.run(watched())):
+            assert taken <= given + 4
+    assert taken == 12
+
+
+def test_a_round_that_is_broken_off_leaves_nothing_behind(runner):
+    with closing(Federation(experiment())) as federation:
+        updates = runner.run(federation._tasks(1, runner))
+        next(updates)
+        updates.close()
+    assert not any(member.jobs for member in runner._crew.members)
+    assert not runner._queue
+    assert_same(play(runner), play())
+
+
+def test_a_worker_killed_in_the_middle_of_a_round_loses_nothing(runner):
+    killed = []
+
+    def kill(update, layout):
+        busy = [member for member in runner._crew.members if member.jobs]
+        if update.round == 2 and busy and not killed:
+            killed.append(busy[0].pid)
+            os.kill(busy[0].pid, signal.SIGKILL)
+
+    changes = {"local": {"epochs": 5, "batch": 4}}  # so that it takes a moment
+    assert_same(play(runner, (kill,), **changes), play(**changes))
+    assert killed
+    assert killed[0] not in [member.pid for member in runner._crew.members]
+
+
+class Without(Runner):
+    """Another runner that never hears of one client."""
+
+    def __init__(self, runner, client, reason):
+        super().__init__(runner.engine, runner.plan)
+        self._runner, self._lost = runner, Lost(client, reason)
+
+    def run(self, cohort):
+        for task in cohort:
+            if task.client == self._lost.client:
+                yield self._lost
+            else:
+                yield from self._runner.run([task])
+
+
+def victim():
+    """A client of the first round, and how many samples of each class it trains on."""
+    with closing(Federation(experiment())) as federation:
+        client = int(federation.cohort(1)[1])
+        labels = federation.dataset.train.labels[federation.assignment.train(client)]
+    return client, torch.bincount(labels, minlength=10).tolist()
+
+
+def without(client, reason):
+    with closing(Federation(experiment(rounds=1))) as federation, federation.open() as opened:
+        return federation, [federation.advance(Without(opened, client, reason))]
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("death", "worker died"), ("sleep", "timeout")])
+def test_a_client_that_takes_its_worker_along_is_given_up(runner, monkeypatch, kind, reason):
+    """The others of the round count as ever, and the loss is on record."""
+    monkeypatch.setattr(runner, "_retries", 1)
+    monkeypatch.setattr(runner, "_timeout", 5.0 if kind == "sleep" else None)
+    client, held = victim()
+    term = {"name": "mishaps:Mishap", "held": held, "kind": kind}
+    # Its own part of the plan alone is different: without the client, it does nothing.
+    lost = play(runner, rounds=1, method={"name": "fedavg", "terms": [term]})
+    assert_same(lost, without(client, reason))
+    (record,) = [record for record in lost[1][0].records if record.name.startswith("dropped")]
+    assert (record.name, record.client) == (f"dropped: {reason}", client)
+
+
+def test_an_error_in_a_client_is_raised_and_not_tried_again(runner):
+    client, held = victim()
+    term = {"name": "mishaps:Mishap", "held": held, "kind": "error"}
+    pids = [member.pid for member in runner._crew.members]
+    with pytest.raises(
+        ClientError, match=f"client {client} failed in round 1: ZeroDivisionError: no way"
+    ) as raised:
+        play(runner, method={"name": "fedavg", "terms": [term]})
+    assert "mishaps.py" in raised.value.__cause__.__notes__[0]  # where it happened, at the worker
+    assert [member.pid for member in runner._crew.members] == pids
+    assert_same(play(runner), play())
+
+
+def resident():
+    """Bytes of this process's own in memory; what it shares with others is the object store's."""
+    (found,) = re.findall(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return 1024 * int(found)
+
+
+def references():
+    return ray._private.worker.global_worker.core_worker.get_all_reference_counts()
+
+
+def stored():
+    """Bytes in the object store."""
+    address = ray.get_runtime_context().gcs_address
+    state = ray._private.internal_api.get_state_from_address(address)
+    return ray._private.internal_api.get_memory_info_reply(state).store_stats.object_store_bytes_used
+
+
+def test_fifty_rounds_take_no_more_memory_than_ten(runner):
+    """A model has 2 MB: if one a round were kept anywhere, forty would show."""
+    changes = {
+        "model": {"name": "mlp", "hidden": [6600]},
+        "method": "scaffold",
+        "local": {"steps": 1, "batch": 8},
+        "partition": {"name": "iid", "clients": 4},
+        "participation": 1.0,
+        "evaluate": {"every": 50, "test_last": 0},
+        "rounds": 50,
+    }
+    with closing(Federation(experiment(**changes))) as federation:
+        assert 4 * len(federation.server.model) > 1.9e6
+        memory, known = [], []
+        for _ in range(50):
+            federation.advance(runner)
+            memory.append(resident())
+            known.append(len(references()))
+    assert memory[-1] - memory[9] < 30e6
+    assert set(known) == {known[0]}
+    until = time.monotonic() + 60  # what is let go of is taken back a moment later
+    while stored() > 4e6 and time.monotonic() < until:
+        time.sleep(0.2)
+    assert stored() <= 4e6
+
+
+# clusters that are there already, and those that aren't
+
+
+def test_a_command_uses_a_cluster_is_interrupted_and_goes_on(runner, tmp_path):
+    address = ray.get_runtime_context().gcs_address
+    changes = {"evaluate": {"every": 1, "test_last": 1}}
+    (tmp_path / "experiment.yaml").write_text(experiment(**changes).to_yaml())
+    words = ["experiment.yaml", f"engine={{name: ray, workers: 2, address: '{address}'}}"]
+    process = subprocess.Popen(
+        [*COMMAND, "run", *words, "rounds=100000", "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    try:
+        said = [process.stderr.readline() for _ in range(3)]
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        answer, rest = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait(60)
+    assert process.returncode == 130, rest
+    assert said[1] == "engine ray, workers 2, cpus 1.0, " + f"address {address}, retries 2\n"
+    assert said[2].startswith("round 1/100000")
+    facts = json.loads(answer)
+    assert facts["status"] == "interrupted"
+    run = Run(tmp_path / facts["run"])
+    assert run.saved_rounds >= 1
+    after = run.saved_rounds + 2
+    resumed = subprocess.run(
+        [*COMMAND, "resume", str(run.path), "--rounds", str(after), "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert all(line.startswith(("round", str(run.path))) for line in resumed.stderr.splitlines())
+    federation, _ = play(**changes, rounds=after)
+    expected = federation.layout.state_dict(federation.server.model, federation.server.buffers)
+    assert all(torch.equal(value, expected[name]) for name, value in run.model().state_dict().items())
+
+
+def test_a_node_that_dies_loses_nothing(tmp_path):
+    """Two nodes of a cluster that is there already; the second one has read the data from its own files."""
+    script = """
+        import torch
+        from contextlib import closing
+        from ray.cluster_utils import Cluster
+        from mnemos.federation import Federation
+        from test_ray import BASE, assert_same, experiment, play
+
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        try:
+            second = cluster.add_node(num_cpus=1)
+            described = experiment(engine={"name": "ray", "address": cluster.address})
+            with closing(Federation(described)) as federation:
+                with federation.open() as runner:
+                    ray, members = runner._ray, list(runner._crew.members)
+                    assert len({member.node for member in members}) == 2
+                    (place,) = [place for place in runner._crew._places.values() if place.here]
+                    assert ray.get(place.here[0])
+                    outcomes = [federation.advance(runner) for _ in range(2)]
+                    cluster.remove_node(second, allow_graceful=False)
+                    outcomes += [federation.advance(runner) for _ in range(2)]
+                    assert [member.ready for member in runner._crew.members].count(True) == 1
+                assert not ray.is_initialized()
+            assert_same((federation, outcomes), play())
+            print("the same")
+        finally:
+            cluster.shutdown()
+    """
+    folder = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([folder, *sys.path]),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        },
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "the same"
+
+
+def test_data_are_taken_from_a_nodes_own_files_only_if_they_are_the_same(monkeypatch):
+    source = experiment().data
+    data = Data.of(load(source))
+    monkeypatch.setenv("MNEMOS_OFFLINE", "1")
+    found, same = find(json.dumps(source.dump()), data.fingerprint(), [])
+    assert found
+    assert (same.samples == data.samples).all()
+    assert find(json.dumps(source.dump()), "another", []) == (False, None)
+    assert find(json.dumps({"name": "npz", "path": "nowhere.npz"}), data.fingerprint(), []) == (False, None)
+
+
+def test_a_wrong_address_is_one_sentence(tmp_path):
+    done = subprocess.run(
+        [*COMMAND, "run", "engine={name: ray, address: '127.0.0.1:1'}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: engine.address: there is no Ray cluster to be had at '127.0.0.1:1'")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("address", ["nonsense", "host:", ":6379", "http://host:port"])
+def test_an_address_has_a_host_and_a_port(address):
+    with pytest.raises(
+        ConfigError, match=r"engine\.address: found .*; allowed: auto, HOST:PORT, ray://HOST:PORT"
+    ):
+        _reach(address)
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(
+        ConfigError, match=r"engine: it needs the package ray .* the extra 'ray' of Mnemos installs it"
+    ):
+        Connection(None, 1)
+
+
+def test_a_cluster_without_room_for_a_worker_is_refused(runner):
+    plain = experiment()
+    with pytest.raises(
+        ConfigError, match=r"engine\.cpus: found 64; no machine of the cluster has as many CPUs"
+    ):
+        Ray(cpus=64).open(plain.plan, load(plain.data), Work(6, 4))
+    assert ray.is_initialized()  # which is the other runner's
+
+
+def test_a_part_that_workers_cannot_import_is_refused(runner):
+    """One that is known to this process alone, as those of a notebook are."""
+    plain = experiment()
+    part = plain.model
+    part = type("Mine", (type(part),), {"__module__": "__main__", "__qualname__": "Mine"})()
+    with pytest.raises(ConfigError, match=r"engine: its workers can't make .* '__main__:Mine' .*import path"):
+        Ray(workers=1).open(plain.plan.model_copy(update={"model": part}), load(plain.data), Work(6, 4))
