@@ -3,7 +3,7 @@
     python benchmarks/flower.py [--rounds 10] [--owners 2]
 
 Owners are processes on this machine, with 500 samples of CIFAR's shape each and a LeNet; a round is one pass
-over them. Printed is a row a way: seconds a round (the median of all but the first), what is left of them when
+over them. Printed is a row a way: seconds a round (the median of all but the first), what is left of it when
 the same training in one process is taken off, and that as a ratio to the first way.
 """
 
