@@ -277,6 +277,20 @@ def test_a_partition_whose_data_is_not_here_is_told(tmp_path: Path) -> None:
     assert "can't be shown" in text.sentences[0]
 
 
+def test_of_data_that_stays_with_its_owners_only_sizes_are_drawn(tmp_path: Path) -> None:
+    data = {
+        "name": "elsewhere", "shape": [4], "kind": "float32", "classes": ["x", "y"], "mean": [0.0] * 4,
+        "std": [1.0] * 4, "owners": [{"owner": "north", "train": 30}, {"owner": "south", "train": 70}],
+    }  # fmt: skip
+    changes = {"data": data, "partition": {"name": "natural"}, "engine": "flower"}
+    (bars,) = blocks("partition", write_run(tmp_path / "a", changes))
+    assert isinstance(bars, Bars)
+    (view,) = bars.views
+    assert view.categories == ("north", "south")
+    assert [(stack.label, stack.values.tolist()) for stack in view.stacks] == [("samples", [30.0, 70.0])]
+    assert view.note == "2 owners · 100 samples · labels stay with them"
+
+
 # --- learning metrics ---------------------------------------------------------------------------------
 
 

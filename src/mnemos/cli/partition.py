@@ -11,6 +11,7 @@ from rich.table import Table
 from mnemos.cli.options import Json, check_figure, experiment_from
 from mnemos.cli.output import console, print_json
 from mnemos.data.load import load
+from mnemos.errors import DataError
 from mnemos.federation import deal
 from mnemos.report.partition import draw_partition, summarise
 
@@ -47,6 +48,8 @@ def partition(
         },
     )
     dataset = load(experiment.data)
+    if dataset.remote:
+        raise DataError("data: it is with its owners, and its labels are known to them alone")
     assignment = deal(experiment, dataset)
     labels = dataset.train.labels.numpy()
     facts = summarise(assignment, labels)

@@ -75,9 +75,15 @@ def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> BarView | s
         return f"The partition of {name} can't be shown: {error}."
     labels = dataset.train.labels.numpy()
     shown = np.linspace(0, assignment.clients - 1, min(clients, assignment.clients)).astype(np.int64)
+    some = f"{len(shown)} of " if len(shown) < assignment.clients else ""
+    if dataset.remote:
+        sizes = Stack("samples", assignment.sizes[shown].astype(float))
+        note = (
+            f"{some}{assignment.clients:,} owners · {len(labels):,} samples · labels stay with them"
+        )
+        return BarView(name, "samples", tuple(dataset.owners[k] for k in shown), (sizes,), groups, note=note)
     table = label_counts(assignment, labels, len(dataset.classes), shown)
     facts = summarise(assignment, labels)
-    some = f"{len(shown)} of " if len(shown) < assignment.clients else ""
     note = (
         f"{some}{facts['clients']:,} clients · {facts['samples']:,} samples · "
         f"{facts['labels_mean']:.1f} labels a client · mean total variation from all clients together "
