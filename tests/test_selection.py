@@ -15,7 +15,7 @@ from mnemos.data.partition import Partition
 from mnemos.experiment import load_experiment
 from mnemos.federation import Federation
 from mnemos.rng import numpy_generator
-from mnemos.selection import Poisson, Uniform, selections
+from mnemos.selection import Available, Poisson, Uniform, selections
 
 CHI2_19 = 43.8
 """The 99.9 % quantile of the χ² distribution with 19 degrees of freedom."""
@@ -140,7 +140,7 @@ def test_everyone_and_nobody_by_draws_of_their_own():
 
 
 def test_names():
-    assert selections.names() == ["poisson", "uniform"]
+    assert selections.names() == ["available", "poisson", "uniform"]
     assert selections.parse("uniform") == Uniform()
 
 
@@ -195,3 +195,52 @@ def test_rounds_in_which_nobody_was_drawn_change_nothing(engine, tiny):
     sizes = [len(playing.cohort(number)) for number in range(1, 9)]
     assert 0 in sizes
     assert max(sizes) > 1
+
+
+# --- availability ---------------------------------------------------------------------------------------
+
+
+def test_a_day_by_hand():
+    """All mornings at once, two rounds of a day of four: rounds 1 and 2, 5 and 6, …"""
+    day = Available(day=4, share=0.5, spread=0.0)
+    there = [len(np.arange(3)[day.reachable(3, number, 0)]) for number in range(1, 9)]
+    assert there == [3, 3, 0, 0, 3, 3, 0, 0]
+
+
+def test_everyone_is_there_for_its_share_of_the_day_at_a_time_of_its_own():
+    """1,000 clients over a day of 10 rounds: each for 3 of them in a row, and in each round about 300."""
+    day = Available(day=10, share=0.3)
+    rounds = [day.reachable(1000, number, 0) for number in range(1, 11)]
+    table = np.array([np.isin(np.arange(1000), there) for there in rounds])
+    assert (table.sum(axis=0) == 3).all()
+    assert np.abs(table.sum(axis=1) - 300).max() < 5 * (1000 * 0.3 * 0.7) ** 0.5
+    begins = (table & ~np.roll(table, 1, axis=0)).sum(axis=0)
+    assert (begins == 1).all()
+    assert np.array_equal(day.reachable(1000, 3, 0), day.reachable(1000, 13, 0))
+
+
+def test_a_client_s_day_does_not_depend_on_who_else_is_eligible():
+    day = Available()
+    everyone, some = day.reachable(50, 7, 0), day.reachable(np.array([3, 20, 49]), 7, 0)
+    assert some.tolist() == [client for client in (3, 20, 49) if client in everyone]
+    assert len(day.reachable(np.zeros(0, np.int64), 1, 0)) == 0
+
+
+def test_a_federation_by_day_and_night(tiny):
+    """Half of the rounds with a cohort of those who are there; in the others nobody trains."""
+    night = {"name": "available", "day": 4, "share": 0.5, "spread": 0.0}
+    found = Federation(load_experiment({}, {**tiny, "selection": night}))
+    with found.open() as runner:
+        outcomes = [found.advance(runner) for _ in range(4)]
+    found.close()
+    trained = [sum(record.name == "train_loss" for record in outcome.records) for outcome in outcomes]
+    assert trained == [5, 5, 0, 0]  # four clients, and their mean
+    assert found.round == 4
+
+
+@pytest.mark.parametrize("stream", [{"name": "static"}, {"name": "tasks", "tasks": 2}])
+def test_cohorts_are_of_those_who_are_there(tiny, stream):
+    found = federation(tiny, selection={"name": "available", "day": 6, "share": 0.5}, stream=stream)
+    day = found.experiment.selection
+    for number in range(1, 5):
+        assert np.isin(found.cohort(number), day.reachable(12, number, 0)).all()

@@ -256,13 +256,14 @@ class Federation:
 
     def _others(self, number: int, attempt: int, tried: Ints) -> Ints:
         """Clients for another attempt at a round: none that was tried, if there are more."""
-        eligible = self.flow.eligible(number)
+        selection, seed = self.experiment.selection, self.experiment.seed
+        eligible = selection.reachable(self.flow.eligible(number), number, seed)
         everyone = np.arange(eligible) if isinstance(eligible, int) else eligible
         left: Ints = np.setdiff1d(everyone, tried)
         if len(left) < self.experiment.min_clients:
             left = everyone  # those that were lost may be back
-        generator = rng.numpy_generator(self.experiment.seed, "selection", number, attempt)
-        return self.experiment.selection.select(left, min(self.cohort_size, len(left)), generator)
+        generator = rng.numpy_generator(seed, "selection", number, attempt)
+        return selection.select(left, min(self.cohort_size, len(left)), generator)
 
     def _progress(
         self, number: int, which: int, cohort: Ints, server: Server, runner: Runner, attempt: int
@@ -448,10 +449,13 @@ def _opened(experiment: Experiment, dataset: Dataset, assignment: Assignment, si
     def choose(eligible: Ints | int, number: int) -> Ints:
         if traffic is not None:
             return traffic.cohort(number)
-        count = eligible if isinstance(eligible, int) else len(eligible)
+        there = experiment.selection.reachable(eligible, number, experiment.seed)
+        count = there if isinstance(there, int) else len(there)
+        if count < experiment.min_clients:
+            return np.zeros(0, np.int64)  # a round passes in which nobody is asked
         # Privacy that counts on nobody knowing who is in a round has a key of its own.
         generator = rng.numpy_generator(experiment.privacy.key(experiment.seed), "selection", number)
-        return experiment.selection.select(eligible, min(size, count), generator)
+        return experiment.selection.select(there, min(size, count), generator)
 
     labels, classes = dataset.train.labels.numpy(), len(dataset.classes)
     setting = Setting(assignment, labels, classes, experiment.rounds, experiment.seed, choose)

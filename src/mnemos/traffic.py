@@ -133,7 +133,7 @@ class Traffic:
     def _draw(self, number: int, arrived: int, count: int, busy: Sequence[Flight]) -> list[int]:
         """New clients for free slots: as many as there are, and have something to train on."""
         flow = self._pace.flow
-        eligible = flow.eligible(number)
+        eligible = self._selection.reachable(flow.eligible(number), number, self._pace.seed)
         if busy:
             everyone = np.arange(eligible) if isinstance(eligible, int) else eligible
             eligible = everyone[~np.isin(everyone, [flight.client for flight in busy])]
