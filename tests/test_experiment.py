@@ -303,6 +303,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "measures": {"measures": ["class-accuracy"]},
     "faults": {"faults": ["free-riders"]},
     "screens": {"screens": ["free-riders"]},
+    "min_clients": {"min_clients": 2},
+    "retries": {"retries": 3},
     "engine": {"engine.exact": True},
     "seed": {"seed": 1},
     "start": {"start": "fractals"},
