@@ -151,13 +151,14 @@ def test_states_of_a_lost_attempt_are_forgotten():
 def test_simulated_time_passes_in_attempts_that_are_given_up():
     clock = {"name": "synchronous", "speeds": {"spread": 0.5}}
     federation = Federation(experiment(min_clients=3, clock=clock))
-    pace, first = federation._pace, federation.cohort(1).tolist()
+    pace, first = federation._waiting.pace, federation.cohort(1).tolist()
     lost = spoilt_by(federation, lambda one: Lost(one.client, "gone") if one.client == first[0] else one)
     outcome = federation.advance(lost)
     federation.close()
     trained = [one.client for one in outcome.records if one.name == "train_loss" and one.client is not None]
     (time,) = [one.value for one in outcome.records if one.name == "time"]
-    assert time == pace.slowest(first[1:], 1) + pace.slowest(trained, 1)
+    slowest = [max(pace.duration(client, 1) for client in several) for several in (first[1:], trained)]
+    assert time == sum(slowest)
 
 
 def test_updates_that_are_never_finite_are_divergence():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -36,6 +37,17 @@ def rejected(reason: str) -> str:
     return f"{REJECTED}: {reason}"
 
 
+class Conditions(NamedTuple):
+    """Under which a cohort trains."""
+
+    attempt: int = 0
+    """How often the round was tried before."""
+    late: Mapping[int, str] = MappingProxyType({})
+    """Clients that will be too late, and why."""
+    steps: Mapping[int, int] = MappingProxyType({})
+    """Clients that have to stop early, and after how many steps."""
+
+
 class Arrival(NamedTuple):
     """A client of the round, heard of or not."""
 
@@ -45,6 +57,14 @@ class Arrival(NamedTuple):
     trained: bool = True
     reason: str | None = None
     """Why it is put aside, or was lost, as far as that is known."""
+
+
+def vanishes(experiment: Experiment, client: int, round: int, attempt: int = 0) -> bool:
+    """Whether nothing will be heard of a client in an attempt at a round."""
+    return any(fault.vanishes(client, round, experiment.seed, attempt) for fault in experiment.faults)
+
+
+_ORDINARY = Conditions()
 
 
 class Arrivals:
@@ -75,7 +95,7 @@ class Arrivals:
         last: Tensor,
         memory: State,
         checks: tuple[Check, ...],
-        attempt: int = 0,
+        conditions: Conditions = _ORDINARY,
     ) -> Iterator[Arrival]:
         """The round's clients, in the order of the tasks.
 
@@ -84,7 +104,7 @@ class Arrivals:
         """
         arriving = (
             self._checked(asked, self._tampered(one, memory), checks)
-            for asked, one in self._arriving(runner, tasks, last, attempt)
+            for asked, one in self._arriving(runner, tasks, last, conditions)
         )
         if not self._experiment.screens:
             yield from arriving
@@ -104,13 +124,6 @@ class Arrivals:
         fault = self._tamperers.get(client)
         return None if fault is None else fault.relabel(len(self._dataset.classes))
 
-    def vanishes(self, task: Task, attempt: int = 0) -> bool:
-        """Whether nothing will be heard of a client."""
-        seed = self._experiment.seed
-        return any(
-            fault.vanishes(task.client, task.round, seed, attempt) for fault in self._experiment.faults
-        )
-
     def _tampered(self, one: Arrival, memory: State) -> Arrival:
         """What a client sends that has trained, and is up to something."""
         fault = self._tamperers.get(one.client)
@@ -129,13 +142,13 @@ class Arrivals:
         return one._replace(reason=reason)
 
     def _arriving(
-        self, runner: Runner, tasks: Iterable[Task], last: Tensor, attempt: int
+        self, runner: Runner, tasks: Iterable[Task], last: Tensor, conditions: Conditions
     ) -> Iterator[tuple[Asked, Arrival]]:
         waiting: deque[tuple[Asked, Arrival | None]] = deque()  # in order; None of those who train
 
         def training() -> Iterator[Task]:
             for task in tasks:
-                instead = self._instead(task, last, attempt)
+                instead = self._instead(task, last, conditions)
                 waiting.append((Asked.by(task), instead))
                 if instead is None:
                     yield task
@@ -151,10 +164,12 @@ class Arrivals:
                 yield asked, Arrival(asked.client, heard)
         yield from ((asked, instead) for asked, instead in waiting if instead is not None)
 
-    def _instead(self, task: Task, last: Tensor, attempt: int) -> Arrival | None:
+    def _instead(self, task: Task, last: Tensor, conditions: Conditions) -> Arrival | None:
         """What a client does instead of training; None: it trains."""
-        if self.vanishes(task, attempt):
+        if vanishes(self._experiment, task.client, task.round, conditions.attempt):
             return Arrival(task.client)
+        if task.client in conditions.late:
+            return Arrival(task.client, reason=conditions.late[task.client])
         fault = self._pretenders.get(task.client)
         if fault is None:
             return None

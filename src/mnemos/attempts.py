@@ -15,6 +15,11 @@ REPEATED = "repeated"
 """The record of an attempt that was given up: how many updates could have been used."""
 
 
+def heard_of(done: Sequence[Progress]) -> tuple[Sequence[int], int]:
+    """The clients that were heard of in an attempt, and how many were asked."""
+    return [client for one in done for client in one.arrived], sum(one.asked for one in done)
+
+
 def spoilt(number: int) -> DivergedError:
     """What to end with when nothing that comes can be used because training has gone astray."""
     return DivergedError(
@@ -31,8 +36,8 @@ class Attempts:
         self.records: list[Record] = []
         self.sent = self.received = 0
         """Bytes."""
-        self.lost: list[Sequence[int]] = []
-        """The clients that were heard of in each that was given up."""
+        self.lost: list[tuple[Sequence[int], int]] = []
+        """The clients that were heard of in each that was given up, and how many were asked."""
 
     def suffice(self, done: Sequence[Progress]) -> bool:
         """Whether an attempt has come to enough; so has one for which nobody had anything to train on."""
@@ -47,12 +52,12 @@ class Attempts:
         self.records.append(Record(self._number, REPEATED, float(used)))
         self.sent += sum(one.sent for one in done)
         self.received += sum(one.received for one in done)
-        self.lost.append([client for one in done for client in one.arrived])
+        self.lost.append(heard_of(done))
 
     def error(self) -> MnemosError:
         """What to end with when there is no attempt left."""
         reasons = Counter(record.name for record in self.records if record.client is not None)
-        arrived = sum(map(len, self.lost))
+        arrived = sum(len(clients) for clients, _ in self.lost)
         if arrived and reasons[rejected(NOT_FINITE)] == arrived:
             return spoilt(self._number)
         found = ", ".join(f"{count} {name}" for name, count in reasons.most_common())

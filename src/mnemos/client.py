@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 
@@ -57,9 +58,10 @@ def has_batch_norm(module: nn.Module) -> bool:
 def ration(task: Task, batch_norm: bool) -> Ration:
     """What a client trains on in a round."""
     local, relabel = task.plan.local, task.relabel
-    return Ration(
+    todo = Ration(
         task.samples, local.batch, local.epochs, local.steps, task.noise, batch_norm, local.fill, relabel
     )
+    return todo if task.steps is None or task.steps >= todo.total else replace(todo, steps=task.steps)
 
 
 def once(task: Task) -> Ration:
@@ -69,13 +71,18 @@ def once(task: Task) -> Ration:
 
 
 def rates(task: Task, todo: Ration) -> Rates:
-    """A client's learning rates in a round; a pass that isn't finished belongs to the epoch before it."""
-    local, epochs = task.plan.local, len(todo.ends)
-    lengths = [len(todo.epoch)] * (epochs - 1)
-    lengths.append(todo.total - sum(lengths))
+    """A client's learning rates in a round; a pass that isn't finished belongs to the epoch before it.
+
+    They are those of the whole round, also of one that has to stop early.
+    """
+    local = task.plan.local
+    whole = todo if task.steps is None else replace(todo, steps=local.steps)
+    epochs = len(whole.ends)
+    lengths = [len(whole.epoch)] * (epochs - 1)
+    lengths.append(whole.total - sum(lengths))
     factors = [local.schedule.factor(task.round, epoch, epochs) for epoch in range(epochs)]
-    alike = groupby(zip(factors, lengths, strict=True), key=lambda pair: pair[0])
-    return tuple((sum(length for _, length in group), local.lr * factor) for factor, group in alike)
+    steps = [factor for factor, length in zip(factors, lengths, strict=True) for _ in range(length)]
+    return tuple((len(list(group)), local.lr * factor) for factor, group in groupby(steps[: todo.total]))
 
 
 def each(rates: Rates) -> list[float]:

@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnemos import rng
-from mnemos.arrivals import Check
-from mnemos.attempts import Attempts
+from mnemos.arrivals import Check, Conditions, vanishes
+from mnemos.attempts import Attempts, heard_of
 from mnemos.checks import check, check_company, check_measures, check_model, screening, warnings
 from mnemos.client import fresh_model
-from mnemos.clocks.clock import Timed
+from mnemos.clocks.clock import Synchronous, Timed
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.load import load
 from mnemos.data.partition import Assignment, Ints
@@ -44,8 +44,9 @@ from mnemos.pretrain.train import Tell
 from mnemos.remote import Remote, check_remote
 from mnemos.staggered import Staggered, check_clock
 from mnemos.states import Shelves, States
-from mnemos.traffic import pace_of, traffic_of
+from mnemos.traffic import traffic_of
 from mnemos.vector import Layout
+from mnemos.waiting import waiting_of
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ class Federation:
             local, self.flow, self.cohort_size = _learners(experiment, self.dataset)
         self.experiment = experiment
         self.assignment = self.flow.assignment
-        self._pace = pace_of(experiment, self.flow)
         self.traffic = traffic_of(experiment, self.flow, self.cohort_size)
+        self._waiting = waiting_of(experiment, self.flow, self.cohort_size)
         check_mixed(experiment)
         self._cast = cast(experiment, self.assignment.clients)
         self.plan = experiment.plan.model_copy(update={"local": local, "model": self._cast.model})
@@ -191,9 +192,9 @@ class Federation:
         after = [
             group.moved(old, one.server) for group, old, one in zip(self.groups, before, done, strict=True)
         ]
-        if self._pace is not None and self.traffic is None:
-            arrived = [*attempts.lost, [client for one in done for client in one.arrived]]
-            time = time_of(before[0].state) + sum(self._pace.slowest(one, number) for one in arrived)
+        if self._waiting is not None:
+            tried = [*attempts.lost, heard_of(done)]
+            time = time_of(before[0].state) + sum(self._waiting.lasts(*one, number) for one in tried)
             after = [one.moved(one.model, timed(time)) for one in after]
             records.append(Record(number, "time", time))
         server = self._joined(after)
@@ -232,8 +233,11 @@ class Federation:
             if attempt:
                 cohort = self._others(number, attempt, tried)
                 tried = np.union1d(tried, cohort)
+            conditions = self._conditions(cohort, number, attempt)
             groups = range(len(before))
-            done = [self._progress(number, which, cohort, before[which], runner, attempt) for which in groups]
+            done = [
+                self._progress(number, which, cohort, before[which], runner, conditions) for which in groups
+            ]
             # An asynchronous server waits for others.
             if self.traffic is not None or self._enough(attempts, done):
                 self.in_vain = 0
@@ -254,6 +258,15 @@ class Federation:
         fewest, heard = self.experiment.min_clients, sum(len(one.arrived) for one in done)
         return fewest == 1 or heard >= fewest
 
+    def _conditions(self, cohort: Ints, number: int, attempt: int) -> Conditions:
+        """Under which an attempt at a round is made."""
+        if self._waiting is None:
+            return Conditions(attempt)
+        experiment = self.experiment
+        return self._waiting.conditions(
+            cohort.tolist(), number, attempt, lambda client: vanishes(experiment, client, number, attempt)
+        )
+
     def _others(self, number: int, attempt: int, tried: Ints) -> Ints:
         """Clients for another attempt at a round: none that was tried, if there are more."""
         selection, seed = self.experiment.selection, self.experiment.seed
@@ -263,18 +276,24 @@ class Federation:
         if len(left) < self.experiment.min_clients:
             left = everyone  # those that were lost may be back
         generator = rng.numpy_generator(seed, "selection", number, attempt)
-        return selection.select(left, min(self.cohort_size, len(left)), generator)
+        return selection.select(left, min(_asked(self.experiment, self.cohort_size), len(left)), generator)
 
     def _progress(
-        self, number: int, which: int, cohort: Ints, server: Server, runner: Runner, attempt: int
+        self,
+        number: int,
+        which: int,
+        cohort: Ints,
+        server: Server,
+        runner: Runner,
+        conditions: Conditions,
     ) -> Progress:
         """What becomes of a group in a round of a cohort."""
         group = self.groups[which]
         if isinstance(group, Staggered):
             return group.meet(number, server, self.states, runner, self.checks)
         clients = self._clients(cohort, which)
-        tasks = group.tasks(number, clients, server, self.states, runner)
-        return group.advance(number, clients, tasks, server, self.states, runner, self.checks, attempt)
+        tasks = group.tasks(number, clients, server, self.states, runner, conditions.steps)
+        return group.advance(number, clients, tasks, server, self.states, runner, self.checks, conditions)
 
     def _talk(self, number: int, done: list[Progress]) -> int:
         """Let models learn from each other, if it is time; gives the bytes that peers have sent for it."""
@@ -455,7 +474,7 @@ def _opened(experiment: Experiment, dataset: Dataset, assignment: Assignment, si
             return np.zeros(0, np.int64)  # a round passes in which nobody is asked
         # Privacy that counts on nobody knowing who is in a round has a key of its own.
         generator = rng.numpy_generator(experiment.privacy.key(experiment.seed), "selection", number)
-        return experiment.selection.select(there, min(size, count), generator)
+        return experiment.selection.select(there, min(_asked(experiment, size), count), generator)
 
     labels, classes = dataset.train.labels.numpy(), len(dataset.classes)
     setting = Setting(assignment, labels, classes, experiment.rounds, experiment.seed, choose)
@@ -465,6 +484,11 @@ def _opened(experiment: Experiment, dataset: Dataset, assignment: Assignment, si
         raise error.under("stream") from None
     traffic = traffic_of(experiment, flow, size)
     return flow
+
+
+def _asked(experiment: Experiment, size: int) -> int:
+    """How many clients are asked for a round of so many."""
+    return experiment.clock.asked(size) if isinstance(experiment.clock, Synchronous) else size
 
 
 def _drawn(experiment: Experiment, total: int) -> tuple[Ints, Ints]:

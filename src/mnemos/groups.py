@@ -6,16 +6,17 @@ the federation's; peers with the same model are a group in which each has a mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mnemos.arrivals import Arrival, Arrivals, Check, dropped, rejected
+from mnemos.arrivals import Arrival, Arrivals, Check, Conditions, dropped, rejected
 from mnemos.client import kept
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.partition import Ints
@@ -126,9 +127,15 @@ class Group:
         return Server(*self._first, state)
 
     def tasks(
-        self, number: int, clients: Ints, server: Server, states: Shelves, runner: Runner
+        self,
+        number: int,
+        clients: Ints,
+        server: Server,
+        states: Shelves,
+        runner: Runner,
+        steps: Mapping[int, int] = MappingProxyType({}),
     ) -> Iterator[Task]:
-        """What clients have to do in a round."""
+        """What clients have to do in a round; `steps`: those who have to stop early, and when."""
         plan = self.plan.model_copy(update={"arithmetic": runner.plan.arithmetic})
         received = {**self._broadcast(server), **self._asks(server, len(clients))}
         fresh = self.method.client_state(self.layout)
@@ -156,6 +163,7 @@ class Group:
                 present=torch.from_numpy(self.flow.present(client, number)),
                 noise=0.0 if noise is None else float(noise[client]),
                 relabel=self._arrivals.relabel(client),
+                steps=steps.get(client),
             )
 
     def advance(
@@ -167,12 +175,12 @@ class Group:
         states: Shelves,
         runner: Runner,
         checks: tuple[Check, ...],
-        attempt: int = 0,
+        conditions: Conditions,
     ) -> Progress:
         """Train, screen and gather; clients' new states are held, not yet committed."""
         last = server.state.get(_LAST, server.model[:0])
         memory = remembered(server)
-        arriving = self._arrivals.of(runner, tasks, server.model, last, memory, checks, attempt)
+        arriving = self._arrivals.of(runner, tasks, server.model, last, memory, checks, conditions)
         watches, start = self._watches(number, clients, server), partial(self._start, server)
         gathering = self._gathering(server, number, len(clients))
         done = self._gather(number, arriving, server, states, gathering, watches, start, memory)

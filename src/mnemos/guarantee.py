@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mnemos.clocks.asynchronous import Asynchronous
+from mnemos.clocks.clock import Synchronous
 from mnemos.data.sources.elsewhere import Elsewhere
 from mnemos.data.stream import Flow
 from mnemos.errors import ConfigError
@@ -150,6 +151,11 @@ def _check(experiment: Experiment, options: Gaussian) -> None:
             "clock",
             f"found {type(clock).name}, under which a client's update counts by when it arrives; allowed "
             "with privacy: rounds, synchronous",
+        ),
+        (
+            isinstance(clock, Synchronous) and clock.over_selection > 0,
+            "clock.over_selection",
+            "found some: one client's speed would decide whether another one counts; allowed with privacy: 0",
         ),
         (
             type(method.weighting) is not Uniform,

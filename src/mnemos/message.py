@@ -74,6 +74,8 @@ class Task:
     noise: float = 0.0
     relabel: Tensor | None = None
     """Which class the client takes each class for [classes], if it is one that doesn't know its labels."""
+    steps: int | None = None
+    """After how many steps it has to stop, if it can't be through in time."""
 
     def to_bytes(self) -> bytes:
         """The task as one buffer."""
@@ -92,6 +94,7 @@ class Task:
             "round": self.round,
             "client": self.client,
             "noise": self.noise,
+            "steps": self.steps,
         }
         return pack(tensors, {"received": self.received, "state": self.state}, header)
 
@@ -114,6 +117,7 @@ class Task:
                 _vector(tensors, "present", torch.bool),
                 _read(header, "noise", number),
                 _vector(tensors, "relabel", torch.int64) if "relabel" in tensors else None,
+                None if header["steps"] is None else _read(header, "steps", whole),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"message: not a task ({_reason(error)})") from None

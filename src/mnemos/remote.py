@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mnemos.clocks.asynchronous import Asynchronous
+from mnemos.clocks.clock import Synchronous
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.partition import Ints
 from mnemos.data.partitions.natural import Natural
@@ -40,10 +42,16 @@ class Remote(Group):
         self.evaluator = RemoteEvaluator(runner, self.dataset)
 
     def tasks(
-        self, number: int, clients: Ints, server: Server, states: Shelves, runner: Runner
+        self,
+        number: int,
+        clients: Ints,
+        server: Server,
+        states: Shelves,
+        runner: Runner,
+        steps: Mapping[int, int] = MappingProxyType({}),
     ) -> Iterator[Task]:
         """Without what a client remembers before its first round: it knows that itself."""
-        for task in super().tasks(number, clients, server, states, runner):
+        for task in super().tasks(number, clients, server, states, runner, steps):
             yield task if ROUND in task.state else replace(task, state={})
 
     def _remembered(self, state: State, buffers: Tensor) -> State:
@@ -87,7 +95,7 @@ def check_remote(experiment: Experiment, dataset: Dataset) -> None:
                 "engine",
             )
         return
-    partition = experiment.partition
+    partition, clock = experiment.partition, experiment.clock
     known = isinstance(partition, Natural) and partition.clients == 0 and partition.min_samples == 1
     measure = next((type(one).name for one in experiment.measures if one.needs_labels), None)
     sentences = (
@@ -99,9 +107,14 @@ def check_remote(experiment: Experiment, dataset: Dataset) -> None:
         (not known, "partition", "each owner is a client: it takes natural, with all of them"),
         (isinstance(experiment.model, Mixed), "model", "found mixed; owners share one model"),
         (
-            isinstance(experiment.clock, Asynchronous),
+            isinstance(clock, Asynchronous),
             "clock",
             "found an asynchronous one, which is a simulation's; a federation goes round by round",
+        ),
+        (
+            isinstance(clock, Synchronous) and (clock.deadline is not None or clock.over_selection > 0),
+            "clock",
+            "found a deadline or over-selection in simulated time; engine.timeout is a federation's",
         ),
         (bool(experiment.faults), "faults", "found some, which are a simulation's"),
         (

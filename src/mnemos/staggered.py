@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mnemos.arrivals import Check, rejected
+from mnemos.arrivals import Check, rejected, vanishes
 from mnemos.attempts import spoilt
 from mnemos.clocks.asynchronous import Asynchronous
 from mnemos.data.streams.tasks import Tasks
@@ -66,7 +66,9 @@ class Staggered(Group):
         updates: dict[int, Update | Lost] = dict(before.updates)
         if any(flight.client not in updates for flight in turn.arrived):
             missing = [f for f in (*before.standing.flights, *turn.sent) if f.client not in updates]
-            heard = (task for task in tasks(missing) if not self._arrivals.vanishes(task))
+            heard = (
+                task for task in tasks(missing) if not vanishes(self.experiment, task.client, task.round)
+            )
             updates |= {update.client: update for update in runner.run(heard)}
         origins = {flight.client: sent[flight.version] for flight in turn.arrived}
 

@@ -6,7 +6,7 @@ experiment alone. It is told turn by turn: a turn ends when the server moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,15 +61,15 @@ class Pace:
     local: Local
     seed: int
 
+    def steps(self, client: int, number: int) -> int:
+        """Of one of a client's rounds; none, if it has nothing to train on."""
+        local, samples = self.local, len(self.flow.samples(client, number))
+        return (local.steps or local.epochs * -(-samples // local.batch)) if samples else 0
+
     def duration(self, client: int, number: int) -> float:
         """Of one of a client's rounds: its steps times its time a step."""
-        local, samples = self.local, len(self.flow.samples(client, number))
-        steps = local.steps or local.epochs * -(-samples // local.batch)
-        return self.speeds.duration(client, steps, number, self.flow.assignment.clients, self.seed)
-
-    def slowest(self, clients: Iterable[int], number: int) -> float:
-        """How long the slowest of some clients takes; nobody takes no time."""
-        return max((self.duration(client, number) for client in clients), default=0.0)
+        steps, population = self.steps(client, number), self.flow.assignment.clients
+        return self.speeds.duration(client, steps, number, population, self.seed)
 
 
 def pace_of(experiment: Experiment, flow: Flow) -> Pace | None:

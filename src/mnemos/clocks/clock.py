@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+from pydantic import Field
+
 from mnemos.clocks.speeds import Speeds
 from mnemos.registry import Part, Registry
 
@@ -26,4 +30,23 @@ class Timed(Clock):
 
 @clocks.register("synchronous")
 class Synchronous(Timed):
-    """The same rounds, timed: each lasts as long as the slowest client that is heard of in it."""
+    """The same rounds, timed: each lasts as long as the slowest client that is heard of in it.
+
+    With a deadline, whoever isn't back by then is left out. With over-selection, more clients are asked than
+    a round takes, and it is over when enough are back.
+    """
+
+    deadline: float | None = Field(
+        None, gt=0, description="how long the server waits for a round's clients; null: for all"
+    )
+    partial: bool = Field(
+        True,
+        description="whether clients send what they have done by the deadline, with methods that allow it",
+    )
+    over_selection: float = Field(
+        0.0, ge=0, le=10, description="share of clients asked beyond those that a round takes"
+    )
+
+    def asked(self, takes: int) -> int:
+        """How many clients to ask for a round that takes so many."""
+        return takes + math.ceil(self.over_selection * takes - 1e-9)

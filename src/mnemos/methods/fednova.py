@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -62,6 +62,8 @@ class _Normalised(WeightedMean):
 @server_steps.register("fednova")
 class Normalised(ServerStep):
     """x ← x + (Σ pᵢ aᵢ) Σ pᵢ Δᵢ / aᵢ: clients count by their direction, not by how far they went."""
+
+    partial: ClassVar[bool] = True
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """The optimiser's step must be linear in the gradients."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 from torch import Tensor
 
@@ -14,6 +16,8 @@ from mnemos.methods.part import Term, terms
 @terms.register("proximal")
 class Proximal(Term):
     """(μ/2) ‖w − x‖² added to the loss: its gradient μ (w − x) pulls a client back to the model received."""
+
+    partial: ClassVar[bool] = True
 
     mu: float = Field(0.01, ge=0, description="strength μ of the pull")
 

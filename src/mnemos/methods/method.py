@@ -88,6 +88,11 @@ class Method(Part):
         chosen = (*self.all_terms, self.correction, self.weighting, self.server)
         return tuple(acting for part in chosen for acting in (*part.inner, part))
 
+    @property
+    def partial(self) -> bool:
+        """Whether some part is made for clients that stop before they are through."""
+        return any(part.partial for part in self.parts)
+
     @cached_property
     def _hooks(self) -> dict[str, tuple[MethodPart, ...]]:
         """The parts that act at each place."""

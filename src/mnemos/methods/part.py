@@ -40,6 +40,8 @@ class MethodPart(Part):
 
     in_step: ClassVar[bool] = False
     """Whether a round's clients must have been sent the same model, which asynchronous ones aren't."""
+    partial: ClassVar[bool] = False
+    """Whether it is made for clients of which some stop before they are through."""
 
     def sends(self, layout: Layout) -> State:
         """What is uploaded beside the model, as an example: names, shapes and types."""
