@@ -235,3 +235,15 @@ def test_a_secret_is_what_noise_is_drawn_with(monkeypatch):
     monkeypatch.setenv(SECRET, "a" * 32)
     assert options.key(0) == options.key(1) == "a" * 32
     assert Gaussian().key(7) == 7
+
+
+def test_with_a_secret_nothing_else_ever_gets_the_same_noise(monkeypatch):
+    """Two sums with the same noise would give away their difference."""
+    monkeypatch.setenv(SECRET, "a" * 32)
+    one, other = torch.zeros(4), torch.tensor([0.0, 0.0, 0.0, 1e-6])
+    known, secret = Gaussian(), Gaussian(secret=True)
+    assert torch.equal(known.draw(one, 0.5, 0, 1)[0], known.draw(other, -0.5, 0, 1)[0])
+    first = secret.draw(one, 0.5, 0, 1)[0]
+    assert torch.equal(first, secret.draw(one.clone(), 0.5, 0, 1)[0])
+    drawn = [secret.draw(other, 0.5, 0, 1), secret.draw(one, -0.5, 0, 1), secret.draw(one, 0.5, 0, 2)]
+    assert not any(torch.equal(first, noise) for noise, _ in drawn)

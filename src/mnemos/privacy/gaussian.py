@@ -6,6 +6,7 @@ arXiv 1905.03871.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from dataclasses import dataclass
@@ -96,11 +97,24 @@ class Gaussian(Privacy):
         """The update, clipped; with its share of the noise, where clients add it."""
         bound, scale, bit_scale = received[_TERMS].tolist()
         kept, inside = clipped(delta, bound)
-        bit = torch.tensor(0.5 if inside else -0.5)
+        bit = 0.5 if inside else -0.5
         if self.at == "clients":
-            noise = rng.normal(len(kept) + 1, self.key(seed), "privacy", round, client)
-            kept, bit = kept + scale * noise[:-1], bit + bit_scale * noise[-1]
-        return kept, ({_INSIDE: bit} if self.adaptive else {})
+            noise, bit_noise = self.draw(kept, bit, seed, round, client)
+            kept, bit = kept + scale * noise, bit + bit_scale * bit_noise
+        return kept, ({_INSIDE: torch.tensor(bit)} if self.adaptive else {})
+
+    def draw(self, value: Tensor, bit: float, seed: int, *keys: int) -> tuple[Tensor, float]:
+        """Standard noise for a vector, and for the number beside it.
+
+        With a secret the noise also goes by what it is for. The same noise on two different sums would give
+        away their difference; so, whatever the secret is used for, there is none on anything else.
+        """
+        key = self.key(seed)
+        if self.secret:
+            about = hashlib.blake2b(value.numpy().tobytes() + repr(bit).encode(), digest_size=32)
+            key = f"{key}:{about.hexdigest()}"
+        noise = rng.normal(len(value) + 1, key, "privacy", *keys)
+        return noise[:-1], float(noise[-1])
 
 
 def clipped(delta: Tensor, bound: float) -> tuple[Tensor, bool]:
@@ -200,10 +214,9 @@ class NoisySum:
         mechanism = self._mechanism
         scale = math.sqrt(self._missing)
         if scale:
-            key = mechanism.options.key(mechanism.seed), "privacy", self._round
-            noise = rng.normal(len(self._sum) + 1, *key)
-            self._sum += scale * mechanism.update_noise * self.clip * noise[:-1]
-            self._inside += scale * mechanism.bit_noise * float(noise[-1])
+            noise, bit_noise = mechanism.options.draw(self._sum, self._inside, mechanism.seed, self._round)
+            self._sum += scale * mechanism.update_noise * self.clip * noise
+            self._inside += scale * mechanism.bit_noise * bit_noise
         return Aggregate(self._sum / mechanism.expected, self._server.buffers, {}, mechanism.expected)
 
     @property
