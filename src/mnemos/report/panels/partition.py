@@ -78,9 +78,7 @@ def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> BarView | s
     some = f"{len(shown)} of " if len(shown) < assignment.clients else ""
     if dataset.remote:
         sizes = Stack("samples", assignment.sizes[shown].astype(float))
-        note = (
-            f"{some}{assignment.clients:,} owners · {len(labels):,} samples · labels stay with them"
-        )
+        note = f"{some}{assignment.clients:,} owners · {len(labels):,} samples · labels stay with them"
         return BarView(name, "samples", tuple(dataset.owners[k] for k in shown), (sizes,), groups, note=note)
     table = label_counts(assignment, labels, len(dataset.classes), shown)
     facts = summarise(assignment, labels)
