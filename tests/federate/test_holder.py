@@ -186,7 +186,7 @@ def test_a_run_is_no_way_out_of_the_folder(run, tmp_path):
         holder.answer("train", run, task.to_bytes())
 
 
-@pytest.mark.parametrize("samples", [[-1], [10**6], [[0, 1]], [0.5]])
+@pytest.mark.parametrize("samples", [[-1], [10**6]])
 def test_samples_that_there_are_not_are_refused(samples, tmp_path):
     holder, task = asked(tmp_path)
     wrong = replace(task, samples=torch.tensor(samples))
