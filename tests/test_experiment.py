@@ -305,6 +305,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "screens": {"screens": ["free-riders"]},
     "min_clients": {"min_clients": 2},
     "retries": {"retries": 3},
+    "privacy": {"privacy": "gaussian"},
     "engine": {"engine.exact": True},
     "seed": {"seed": 1},
     "start": {"start": "fractals"},

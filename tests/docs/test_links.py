@@ -72,10 +72,15 @@ def test_a_broken_link_is_found(tmp_path, monkeypatch):
 
 
 def test_commands_and_options_exist():
-    known = typer.main.get_command(app).commands
+    known = {}
+    for name, command in typer.main.get_command(app).commands.items():
+        inner = getattr(command, "commands", None)
+        known |= {name: command} if inner is None else {f"{name} {word}": one for word, one in inner.items()}
     seen = set()
     for document in DOCUMENTS:
         for name, *words in commands(text(document)):
+            if name not in known and words:
+                name = f"{name} {words[0]}"
             assert name in known, f"{document.name}: there is no command {name}"
             options = {option for parameter in known[name].params for option in parameter.opts}
             options |= {option for parameter in known[name].params for option in parameter.secondary_opts}
