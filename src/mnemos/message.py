@@ -117,7 +117,7 @@ class Task:
                 _vector(tensors, "present", torch.bool),
                 _read(header, "noise", number),
                 _vector(tensors, "relabel", torch.int64) if "relabel" in tensors else None,
-                None if header["steps"] is None else _read(header, "steps", whole),
+                _read(header, "steps", _limit),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"message: not a task ({_reason(error)})") from None
@@ -254,6 +254,12 @@ def _read(header: Mapping[str, Any], name: str, parse: Callable[[Any], _T]) -> _
         return parse(header[name])
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+
+
+def _limit(value: Any) -> int | None:
+    if value == 0:
+        raise ValueError("found 0, and one at least is expected")
+    return None if value is None else whole(value)
 
 
 def _vector(tensors: Mapping[str, Tensor], name: str, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -89,7 +89,7 @@ def earlier(finished):
 
 def test_run_with_json_says_one_object_and_progress_elsewhere(command, finished):
     ended = command(f"run {TINY} --json")
-    assert set(ended.json) == {"run", "status", "rounds", "accuracy"}
+    assert set(ended.json) == {"run", "status", "rounds", "accuracy", "left_out", "repeated"}
     assert (ended.json["status"], ended.json["rounds"]) == ("finished", 4)
     assert ended.json["run"] == f"runs/{finished.name}"
     assert ended.json["accuracy"] == mnemos.Run.at(finished).accuracy
