@@ -280,6 +280,7 @@ def test_data_is_plain_json_whatever_a_run_has(tmp_path: Path) -> None:
     assert json.loads(json.dumps(data, allow_nan=False))["groups"][0]["id"] == 0
     assert {panel["id"] for panel in data["panels"]} == set(panels.names()) - {
         "clock",
+        "left-out",
         "privacy",
         "significance",
         *OF_TASKS,
