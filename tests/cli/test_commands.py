@@ -137,7 +137,8 @@ def test_a_run_s_directory_has_the_documented_files(finished):
     documented = re.findall(r"^([\w./]+)  +\S", run_module.__doc__, re.MULTILINE)
     assert {"experiment.yaml", "metrics.jsonl", "status.json", "model.safetensors"} < set(documented)
     found = {f"{path.name}/" if path.is_dir() else path.name for path in finished.iterdir()}
-    assert found - {".lock"} == set(documented) - {"start.json"}  # of runs that start from an encoder
+    # Of runs that start from an encoder, and of those that promise something about clients' data.
+    assert found - {".lock"} == set(documented) - {"start.json", "privacy.json"}
 
     environment = json.loads((finished / "environment.json").read_text())
     assert environment["mnemos"] == __version__
