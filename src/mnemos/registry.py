@@ -13,6 +13,8 @@ import inspect
 import pkgutil
 import types
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
 from pydantic import (
@@ -195,8 +197,23 @@ class Registry(Generic[P]):
         return part
 
 
+_by_paths_too = ContextVar("by_paths_too", default=True)
+
+
+@contextmanager
+def by_name_alone() -> Iterator[None]:
+    """Refuse to import anything by its path in here: somebody else says which parts there are."""
+    before = _by_paths_too.set(False)
+    try:
+        yield
+    finally:
+        _by_paths_too.reset(before)
+
+
 def import_path(path: str, kind: str) -> Any:
     """The object named by `package.module:attribute`."""
+    if not _by_paths_too.get():
+        raise ConfigError(f"the {kind} '{path}' is named by import path, which isn't allowed here")
     module_name, _, attribute = path.partition(":")
     try:
         module: types.ModuleType = importlib.import_module(module_name)

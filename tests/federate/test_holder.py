@@ -15,7 +15,7 @@ from mnemos.engines.flower import ROUND
 from mnemos.errors import ConfigError, DataError, MnemosError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
-from mnemos.message import pack, unpack, update_from_bytes
+from mnemos.message import Exam, pack, unpack, update_from_bytes
 from mnemos.runs.execute import resume, start
 from owners import folders, joined
 
@@ -171,27 +171,38 @@ def asked(tmp_path, **changes):
 
 def test_nothing_is_run_that_the_server_names_by_import_path(tmp_path):
     holder, task = asked(tmp_path)
-    header, tensors, states = unpack(task.to_bytes(), "received", "state")
-    header["plan"]["method"]["terms"] = [{"name": "antigravity:fly"}]
-    body = pack(tensors, states, header)
-    with pytest.raises(MnemosError, match="names 'antigravity:fly' by import path"):
-        holder.answer("train", "run", body)
+    exam = Exam(task.plan, task.model, task.buffers, "train", task.samples)
+    paths = (
+        ("method", "terms", [{"name": "antigravity:fly"}]),
+        ("method", "terms", ["antigravity:fly"]),
+        ("plan", "model", "antigravity:fly"),
+        ("plan", "data", "antigravity:fly"),
+        ("local", "optimizer", {"name": "library", "path": "antigravity:fly"}),
+    )
+    # An evaluation needs no optimiser.
+    for kind, question, tried in (("train", task, paths), ("evaluate", exam, paths[:-1])):
+        for part, field, value in tried:
+            header, tensors, states = unpack(question.to_bytes())
+            plan = header["plan"]
+            (plan if part == "plan" else plan[part])[field] = value
+            with pytest.raises(MnemosError, match="'antigravity:fly' is named by import path, which isn't"):
+                holder.answer(kind, "run", pack(tensors, states, header))
     assert "antigravity" not in sys.modules
 
 
-@pytest.mark.parametrize("run", ["..", "../up", "/root", "", "a/b", ".hidden", "a" * 201])
-def test_a_run_is_no_way_out_of_the_folder(run, tmp_path):
+def test_a_run_is_no_way_out_of_the_folder(tmp_path):
     holder, task = asked(tmp_path)
-    with pytest.raises(DataError, match="which is no name for a folder"):
-        holder.answer("train", run, task.to_bytes())
+    for run in ("..", "../up", "/root", "", "a/b", ".hidden", "a" * 201):
+        with pytest.raises(DataError, match="which is no name for a folder"):
+            holder.answer("train", run, task.to_bytes())
 
 
-@pytest.mark.parametrize("samples", [[-1], [10**6]])
-def test_samples_that_there_are_not_are_refused(samples, tmp_path):
+def test_samples_that_there_are_not_are_refused(tmp_path):
     holder, task = asked(tmp_path)
-    wrong = replace(task, samples=torch.tensor(samples))
-    with pytest.raises(DataError, match="asks for samples that there aren't"):
-        holder.answer("train", "run", wrong.to_bytes())
+    for samples in ([-1], [10**6], [[0, 1]], [0.5]):
+        wrong = replace(task, samples=torch.tensor(samples))
+        with pytest.raises(DataError, match=r"samples that there aren't|samples: found"):
+            holder.answer("train", "run", wrong.to_bytes())
 
 
 def test_the_server_can_not_have_a_client_read_other_data(tmp_path):
