@@ -43,7 +43,7 @@ class Direct:
     """A link to holders in the same process."""
 
     def __init__(self, holders, run="run"):
-        self.holders, self.run, self.asked, self.gone = holders, run, [], set()
+        self.holders, self.run, self.asked, self.gone, self.late = holders, run, [], set(), set()
 
     def ask(self, kind, questions, timeout):
         # Backwards, as answers may come in any order.
@@ -51,8 +51,9 @@ class Direct:
             self.asked.append((kind, client, len(body)))
             if client in self.gone:
                 yield client, Lost(client, "timeout")
-            else:
-                yield client, self.holders[client].answer(kind, self.run, body)
+                continue
+            answer = self.holders[client].answer(kind, self.run, body)
+            yield client, Lost(client, "timeout") if client in self.late else answer
 
 
 def joined(experiment, paths, folder):

@@ -18,7 +18,7 @@ from mnemos.data.partition import Ints
 from mnemos.data.partitions.natural import Natural
 from mnemos.data.streams.drift import Drift
 from mnemos.engines.engine import Runner
-from mnemos.engines.flower import ROUND, Flower, FlowerRunner
+from mnemos.engines.flower import OLDEST, ROUND, Flower, FlowerRunner
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.groups import Group
@@ -51,8 +51,9 @@ class Remote(Group):
         steps: Mapping[int, int] = MappingProxyType({}),
     ) -> Iterator[Task]:
         """Without what a client remembers before its first round: it knows that itself."""
+        oldest = torch.tensor(float(states.oldest))
         for task in super().tasks(number, clients, server, states, runner, steps):
-            yield task if ROUND in task.state else replace(task, state={})
+            yield replace(task, state={**task.state, OLDEST: oldest} if ROUND in task.state else {})
 
     def _remembered(self, state: State, buffers: Tensor) -> State:
         return state

@@ -42,6 +42,8 @@ class States:
         self._free: list[int] = []
         self._left: list[tuple[int, int]] = []
         """(row, round since which no client has it)."""
+        self.oldest = 0
+        """Nobody will go back to before this round."""
 
     def keep_in(self, path: Path) -> None:
         """Keep the states in a file, from now on; there must not be any yet."""
@@ -83,6 +85,7 @@ class States:
 
     def forget(self, round: int) -> None:
         """Nobody will go back to before this round: rows that were left by then can be used again."""
+        self.oldest = round
         self._free += [row for row, since in self._left if since <= round]
         self._left = [(row, since) for row, since in self._left if since > round]
 
@@ -191,6 +194,11 @@ class Shelves:
         """Nobody will go back to before this round."""
         for shelf in self._shelves:
             shelf.forget(round)
+
+    @property
+    def oldest(self) -> int:
+        """Nobody will go back to before this round."""
+        return min(shelf.oldest for shelf in self._shelves)
 
     def index(self) -> tuple[Ints, Ints]:
         """Clients, and the row of each on its shelf."""

@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -117,6 +118,42 @@ def test_who_is_lost_in_a_round_takes_part_in_the_next_with_what_it_remembers(tm
     assert {r.client for r in after.records if r.name == "train_loss"} == {0, 1, 2, None}
     memories = sorted(file.stem for file in (tmp_path / "b/run/1").iterdir())
     assert memories == ["1", "3"]
+
+
+def test_a_client_whose_answers_are_late_again_and_again_is_not_locked_out(tmp_path):
+    """It has trained each time, and goes on from the round that has counted last."""
+    paths = folders(tmp_path)
+    remote, link = joined(experiment(paths, method="scaffold", participation=1.0), paths, tmp_path)
+    federation = Federation(remote)
+    with federation.open() as runner:
+        federation.advance(runner)
+        link.late = {1}
+        late = [federation.advance(runner) for _ in range(3)]
+        link.late = set()
+        after = federation.advance(runner)
+    federation.close()
+    reasons = [r.name for one in late for r in one.records if r.client == 1 and r.name.startswith("dropped")]
+    assert reasons == ["dropped: timeout"] * 3
+    assert {r.client for r in after.records if r.name == "train_loss"} == {0, 1, 2, None}
+    memories = sorted(file.stem for file in (tmp_path / "b/run/1").iterdir())
+    assert memories == ["1", "5"]
+
+
+def test_clients_remember_as_far_back_as_the_server_may_go(tmp_path, monkeypatch):
+    """The machine goes down: the newest checkpoint that surely is on disk is several rounds old."""
+    monkeypatch.setattr("mnemos.runs.checkpoint.time", SimpleNamespace(monotonic=lambda: 100.0))
+    paths = folders(tmp_path)
+    changes = {"method": "scaffold", "rounds": 6}
+    expected, _ = play(joined(experiment(paths, **changes), paths, tmp_path)[0], rounds=6)
+    again = joined(experiment(paths, **changes), paths, tmp_path / "again")[0]
+    run = start_and_stop(again, tmp_path / "runs", after=5)
+    saved = sorted(file.name for file in run.file("checkpoints").iterdir())
+    assert saved == [f"round-{number:08d}.safetensors" for number in (1, 4, 5)]
+    monkeypatch.setattr("mnemos.runs.checkpoint._boot", lambda: "another start of the machine")
+    resume(run.path, engine=again.engine)
+    model = load_file(run.file("model.safetensors"))
+    wanted = expected.layout.state_dict(expected.server.model, expected.server.buffers)
+    assert all(torch.equal(model[name], wanted[name]) for name in wanted)
 
 
 def test_validation_is_that_of_the_owners_who_answer(tmp_path):

@@ -24,6 +24,8 @@ from mnemos.methods.exchange import Update
 
 ROUND = "federation.round"
 """Of what a client remembers the server only knows in which round it was: the rest stays with the client."""
+OLDEST = "federation.oldest"
+"""The round that the server may go back to, if later checkpoints are lost: clients remember as long."""
 
 Kind = Literal["query", "train", "evaluate"]
 

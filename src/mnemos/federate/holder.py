@@ -24,9 +24,9 @@ from mnemos.data.dataset import Dataset
 from mnemos.data.owned import Agreement, arranged, describe, runs
 from mnemos.data.sources.elsewhere import Elsewhere
 from mnemos.data.sources.owners import Reading
-from mnemos.engines.flower import ROUND, Kind
+from mnemos.engines.flower import OLDEST, ROUND, Kind
 from mnemos.errors import DataError
-from mnemos.files import write_atomically
+from mnemos.files import remove_unfinished, write_atomically
 from mnemos.measures.evaluate import Evaluator
 from mnemos.message import Exam, Plan, Tally, Task, pack, unpack, update_to_bytes
 from mnemos.methods.exchange import State
@@ -95,14 +95,15 @@ class Holder:
         method, memory = task.plan.method, _Memory(self._folder / run / str(task.client))
         state = method.client_state(trainer.bound.layout)
         remembers = bool(state) or method.buffers.local or task.plan.local.keeps
-        if remembers and ROUND in task.state:
-            state = memory.recall(int(task.state[ROUND]))
+        last, oldest = (_round(task.state.get(name)) for name in (ROUND, OLDEST))
+        if remembers and last:
+            state = memory.recall(last)
         buffers = state.pop(_BUFFERS, task.buffers)
         with intra_op(task.plan.arithmetic.intra_op):
             update = trainer(replace(task, state=state, buffers=buffers))
         if remembers:
             own = {_BUFFERS: update.buffers} if method.buffers.local else {}
-            memory.keep(task.round, {**update.state, **own})
+            memory.keep(task.round, {**update.state, **own}, last, oldest)
         sent = update.buffers if method.buffers.sent else update.buffers[:0]
         return update_to_bytes(replace(update, state={}, buffers=sent))
 
@@ -137,8 +138,9 @@ def _arranged(reading: Reading, path: str, agreement: Agreement) -> Dataset:
 class _Memory:
     """What a client remembers after its last rounds, in files.
 
-    The server says from which round it goes on: the last that counted. A round that came to nothing, or that
-    the server doesn't know of because it was killed, is done again from the same state.
+    The server says from which round the client goes on: the last that counted. A round that came to nothing,
+    whose answer was lost, or that the server doesn't know of because it was killed, leaves what was
+    remembered before as it was.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -151,20 +153,31 @@ class _Memory:
         except FileNotFoundError:
             raise DataError(f"what was remembered after round {round} is gone") from None
 
-    def keep(self, round: int, state: State) -> None:
-        """Remember this, and what came before; the rest is of no use any more."""
-        earlier = sorted(number for number in self._rounds() if number < round)
+    def keep(self, round: int, state: State, last: int, oldest: int) -> None:
+        """Remember this beside what it came from, `last`, and all that a server at `oldest` would go on from.
+
+        Rounds after `last` didn't count. Those after this one are left alone: the question may be one that a
+        server had sent before it was killed.
+        """
+        counted = [number for number in self._rounds() if number <= last]
+        needed = max((number for number in counted if number <= oldest), default=0)
         for number in self._rounds():
-            if number != round and number not in earlier[-1:]:
+            if number < needed or last < number < round:
                 self._file(number).unlink(missing_ok=True)
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._file(round), pack({}, {"state": state}, {}))
+        remove_unfinished(self._folder)
+        write_atomically(self._file(round), pack({}, {"state": state}, {}), sync=True)
 
     def _rounds(self) -> list[int]:
         return [int(file.stem) for file in self._folder.glob("*.safetensors") if file.stem.isdecimal()]
 
     def _file(self, round: int) -> Path:
         return self._folder / f"{round}.safetensors"
+
+
+def _round(told: Tensor | None) -> int:
+    """The number of a round; 0: none yet."""
+    return 0 if told is None else int(told)
 
 
 def _check_indices(indices: Tensor, size: int) -> None:
