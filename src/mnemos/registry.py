@@ -56,9 +56,11 @@ class Options(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Pydantic takes true for 1 where a number is expected; nobody who writes it means that."""
+    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic takes true for 1, and numbers that no machine counts with; nobody means either."""
         given = value if isinstance(value, list | tuple) else [value]
+        if any(type(entry) is int and abs(entry) >= 2**64 for entry in given):
+            raise ValueError("found a whole number of more than 64 bits")
         if any(isinstance(entry, bool) for entry in given):
             kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
             if kinds & {int, float} and bool not in kinds:
@@ -72,6 +74,8 @@ class Options(BaseModel):
             return cls.model_validate(options)
         except ValidationError as error:
             raise explain(error, cls) from None
+        except UnicodeEncodeError:  # half of a pair of surrogates, or a byte that the shell couldn't decode
+            raise ConfigError("found text that is not Unicode") from None
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """The options as plain data."""

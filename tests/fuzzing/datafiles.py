@@ -291,6 +291,7 @@ def _mnist(folder: Path, name: str, sample: bytes, compress: Callable[[bytes], b
     head = struct.unpack(">I", sample[:4])[0]
     axes = (2**32 - 1,) * (3 if head == 2051 else 1)
     claims = [struct.pack(f">{1 + len(axes)}I", head, *axes), struct.pack(">IIII", head, 10**7, 28, 28)]
+    claims.append(struct.pack(">IIII", head, 2**32 - 1, 2**32 - 1, 0))
     nasty = [
         b"",
         sample[:3],

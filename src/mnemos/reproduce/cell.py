@@ -10,6 +10,7 @@ from typing import Any
 
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
+from mnemos.plain import number
 from mnemos.report.average import mean_of, std_of
 from mnemos.runs.run import Run, find
 from mnemos.runs.store import overall
@@ -35,8 +36,8 @@ class Reported:
         if value == "NC":
             return cls(converged=False)
         numbers = value if isinstance(value, list | tuple) else [value]
-        if 1 <= len(numbers) <= 2 and all(type(number) in (int, float) for number in numbers):
-            return cls(float(numbers[0]), float(numbers[1]) if len(numbers) > 1 else None)
+        if 1 <= len(numbers) <= 2 and all(type(entry) in (int, float) for entry in numbers):
+            return cls(number(numbers[0]), number(numbers[1]) if len(numbers) > 1 else None)
         raise ValueError(f"found {value!r}; allowed: a number, [mean, std], NC, or null")
 
 

@@ -95,9 +95,9 @@ class Course:
         discovered, everything = of("discovered_accuracy"), of("all_classes_accuracy")
         aware, clients = of("task_aware_accuracy", "task"), of("reached_accuracy", "client", "task")
         rounds = np.unique(discovered.round)
-        if not len(rounds):
+        tasks = np.unique(aware.by.get("task", rounds[:0]))
+        if not len(rounds) or not len(tasks):
             return None
-        tasks = np.unique(aware.by["task"])
         who = clients.by.get("client", rounds[:0])
         names = np.unique(who)
         at = _grid(rounds, names, clients.round, who, clients.by.get("task", who))
@@ -107,7 +107,7 @@ class Course:
             rounds,
             tasks,
             names,
-            _grid(rounds, tasks, accuracy.round, accuracy.by["task"], accuracy.value),
+            _grid(rounds, tasks, accuracy.round, accuracy.by.get("task", rounds[:0]), accuracy.value),
             _grid(np.array([0, *rounds]), tasks, aware.round, aware.by["task"], aware.value),
             np.where(tasks[place] == at, place, -1),
             _grid(rounds, names, clients.round, who, clients.value),
@@ -290,7 +290,7 @@ class _Rows:
 
 def _grid(rounds: Ints, names: Ints, round: np.ndarray, name: np.ndarray, value: np.ndarray) -> Floats:
     """Values by round and name; not a number where there is none."""
-    known = np.isin(round, rounds)  # an evaluation that is being written isn't
+    known = np.isin(round, rounds) & np.isin(name, names)  # an evaluation that is being written isn't
     grid = np.full((len(rounds), len(names)), np.nan)
     grid[np.searchsorted(rounds, round[known]), np.searchsorted(names, name[known])] = value[known]
     return grid

@@ -84,7 +84,7 @@ def read_seconds(path: Path) -> dict[int, float]:
     for line in lines:
         with suppress(ValueError, TypeError, KeyError):
             row = parse_json(line)
-            found[int(row["round"])] = float(row["seconds"])
+            found[whole(row["round"])] = number(row["seconds"])
     return found
 
 

@@ -120,7 +120,10 @@ def read_idx(file: Path, magic: int) -> NDArray[np.uint8]:
     if len(content) != size:
         amount = "more" if len(content) > size else f"only {len(content)}"
         raise DataError(f"{file} announces {' × '.join(map(str, shape))} bytes of {what} and has {amount}")
-    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
+    try:
+        return np.frombuffer(content, dtype=np.uint8).reshape(shape)
+    except ValueError:  # none of any length, and the others too long for an array
+        raise DataError(f"{file} announces {' × '.join(map(str, shape))} bytes of {what}") from None
 
 
 def _read(stream: BinaryIO, limit: int) -> bytearray:
