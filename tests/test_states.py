@@ -1,14 +1,14 @@
 """What clients remember: in memory or in a file, across kills, and without growing for ever."""
 
+import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 
 import mnemos
+from forked import forked
 from interrupt import Stop
 from mnemos import states as module
 from mnemos.errors import DataError
@@ -240,38 +240,32 @@ EXPERIMENT = {
     "evaluate": {"every": 2, "test_last": 1},
     "engine": "serial",
 }
-KILLED = """
-import os, signal, sys
-import mnemos, mnemos.states
-from mnemos.runs import checkpoint
-from mnemos.runs.checkpoint import Checkpoints
-
-mnemos.states._BLOCK_BYTES = 1  # a row a block, as with a large model,
-checkpoint._SYNC_EVERY = 0.0  # and two checkpoints at most: no row is free for long
-save = Checkpoints.save
 
 
-def die(self, federation, metrics):
-    if federation.round == int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)  # the round's states are written, its checkpoint isn't
-    save(self, federation, metrics)
+def die_in(round, where, folder):
+    """Start a run, or resume one, and be killed at the end of a round."""
+    os.chdir(folder)
+    module._BLOCK_BYTES = 1  # a row a block, as with a large model,
+    checkpoint._SYNC_EVERY = 0.0  # and two checkpoints at most: no row is free for long
+    save = checkpoint.Checkpoints.save
 
+    def die(self, federation, metrics):
+        if federation.round == round:
+            os.kill(os.getpid(), signal.SIGKILL)  # the round's states are written, its checkpoint isn't
+        save(self, federation, metrics)
 
-Checkpoints.save = die
-experiment = {experiment}
-if sys.argv[1] == "start":
-    mnemos.run(experiment, out="killed")
-else:
-    mnemos.resume(sys.argv[1])
-"""
+    checkpoint.Checkpoints.save = die
+    if where == "start":
+        mnemos.run(EXPERIMENT, out="killed")
+    else:
+        mnemos.resume(where)
 
 
 def killed(where, round, folder):
     """Start a run, or resume one, in another process that is killed at the end of a round."""
-    script = KILLED.replace("{experiment}", repr(EXPERIMENT))
-    words = [sys.executable, "-c", script, str(where), str(round)]
-    ended = subprocess.run(words, cwd=folder, capture_output=True, timeout=120)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    with forked(die_in, round, where, folder) as process:
+        process.join(120)
+        assert process.exitcode == -signal.SIGKILL
     (run,) = runs_in(folder / "killed")
     return run
 
