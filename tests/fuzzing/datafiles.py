@@ -457,6 +457,7 @@ def _npz_nasty() -> list[bytes]:
         b"PK",
         b"PK\5\6" + bytes(18),
         buffer.getvalue(),
+        _npy(b"{'a': "),
         _zip({"x.npy": b""}),
         _zip({"x.npy": b"\x93NUMPY"}),
         _zip({"x": b"text", "y": b"text"}),

@@ -25,6 +25,8 @@ _DAMAGED = (
     NotImplementedError,
     MemoryError,
     OverflowError,
+    RecursionError,
+    tokenize.TokenError,  # numpy reads headers as Python's literals
 )
 
 
