@@ -113,10 +113,8 @@ def femnist(folder: Path) -> Target:
         "num_samples": [1],
     }
     nasty = [b"", b"null", b"[]", b"{}", deep_json(), sample.replace(b"0.5", b"1e999", 1), b"9" * 5000]
-    nasty += [
-        as_json({**short, "users": users, "num_samples": [1]})
-        for users in ([None], [[]], [{}], ["w1"], [1.5])
-    ]
+    wrong: tuple[list[Any], ...] = ([None], [[]], [{}], ["w1"], [1.5])
+    nasty += [as_json({**short, "users": users, "num_samples": [1]}) for users in wrong]
     nasty += [as_json({**short, "num_samples": counts}) for counts in ([-1], ["1"], [None], [1e308], [2**70])]
 
     def read(content: bytes) -> Dataset:
@@ -178,7 +176,7 @@ def npz(folder: Path) -> Target:
 
 def images(folder: Path) -> Target:
     """Compressed images in a folder."""
-    kinds = {"png": {}, "jpeg": {}, "gif": {}, "bmp": {}, "webp": {}, "tiff": {}, "ppm": {}}
+    kinds = ("png", "jpeg", "gif", "bmp", "webp", "tiff", "ppm")
     modes = ("RGB", "L", "P", "RGBA", "1", "LA", "CMYK")
     samples = []
     for kind in kinds:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from fuzzing import configuration, datafiles, messages, rundirs
+from fuzzing import configuration, datafiles, federations, messages, rundirs
 from fuzzing.attempt import Make
 
 TARGETS: dict[str, Make] = {
     "message: task": messages.task,
     "message: update": messages.update,
+    "federation: train": federations.train,
+    "federation: evaluate": federations.evaluate,
+    "federation: query": federations.query,
+    "federation: description": federations.description,
+    "federation: tally": federations.tally,
     "checkpoint": messages.checkpoint,
     "encoder file": messages.encoder,
     "model file": messages.model,

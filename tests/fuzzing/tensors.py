@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -35,20 +36,22 @@ def split(content: bytes) -> tuple[dict[str, Any], bytes]:
     return json.loads(content[8:end]), content[end:]
 
 
+def _told(given: Any, header: Any, body: bytes, entry: str) -> bytes:
+    return join(_with(header, entry, as_json(given)), body)
+
+
 def files(samples: Sequence[bytes], entry: str | None = None) -> Inputs:
     """Files like the samples with something wrong; `entry` is the metadata's that holds JSON."""
     sources = []
     for sample in samples:
         header, body = split(sample)
-        sources.append(changes(header).map(lambda given, body=body: join(given, body)))
+        sources.append(changes(header).map(partial(join, body=body)))
         names = [name for name in header if name != "__metadata__"]
         about = header.get("__metadata__")
         sources.append(_retyped(names, about))
         if entry is not None:
             inner = changes(json.loads(header["__metadata__"][entry]))
-            sources.append(
-                inner.map(lambda given, h=header, b=body: join(_with(h, entry, as_json(given)), b))
-            )
+            sources.append(inner.map(partial(_told, header=header, body=body, entry=entry)))
     return st.one_of(*sources, mutated(samples))
 
 

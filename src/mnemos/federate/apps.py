@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,9 @@ from mnemos.federate.grid import ANSWER, BODY, RECORD, REFUSAL, RUN, GridLink
 from mnemos.federate.holder import Holder
 from mnemos.runs.execute import Silent
 
+LOG = logging.getLogger("mnemos.federate")
+"""Where an owner sees what its client has refused, and where its client has failed."""
+
 
 def client_app(holder_of: Callable[[Context], Holder]) -> ClientApp:
     """The app of a node, whose data a holder has."""
@@ -32,6 +36,7 @@ def client_app(holder_of: Callable[[Context], Holder]) -> ClientApp:
                     raise MnemosError("the question can't be read")
                 reply = ConfigRecord({ANSWER: holder_of(context).answer(kind, run, body)})
             except MnemosError as error:
+                LOG.error("refused: %s", error, exc_info=error.__cause__)
                 reply = ConfigRecord({REFUSAL: str(error)})
             return Message(RecordDict({RECORD: reply}), reply_to=message)
 

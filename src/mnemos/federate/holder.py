@@ -25,7 +25,7 @@ from mnemos.data.owned import Agreement, arranged, describe, runs
 from mnemos.data.sources.elsewhere import Elsewhere
 from mnemos.data.sources.owners import Reading
 from mnemos.engines.flower import OLDEST, ROUND, Kind
-from mnemos.errors import DataError
+from mnemos.errors import DataError, MnemosError
 from mnemos.files import remove_unfinished, write_atomically
 from mnemos.measures.evaluate import Evaluator
 from mnemos.message import Exam, Plan, Tally, Task, pack, unpack, update_to_bytes
@@ -43,7 +43,7 @@ class Question(Options):
     reading: Reading | None = None
     """How it is to read its data; none: it is asked for nothing but its name."""
     classes: tuple[str, ...] = ()
-    tasks: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
+    tasks: tuple[tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...], ...] = ()
     """The classes of each task, if there are tasks."""
 
 
@@ -56,16 +56,24 @@ class Holder:
         self._trainer: tuple[Plan, Trainer] | None = None
 
     def answer(self, kind: Kind, run: str, body: bytes) -> bytes:
-        """What is answered to a question of a run."""
+        """What is answered to a question of a run; everything that is wrong with it is a `MnemosError`."""
+        try:
+            # Not only while a plan is read: an optimiser is imported when it is first made.
+            with nullcontext() if self._plugins else by_name_alone():
+                return self._answer(kind, run, body)
+        except MnemosError:
+            raise
+        except Exception as error:  # what doesn't fit together shows in the middle of the work
+            raise MnemosError(f"that can't be done here ({type(error).__name__}: {error})") from error
+
+    def _answer(self, kind: Kind, run: str, body: bytes) -> bytes:
         if kind == "query":
             return json.dumps(self._query(Question.parse(_json(body)))).encode()
         if not _RUN.fullmatch(run):
             raise DataError(f"the server calls its run {run!r}, which is no name for a folder")
-        # Not only while a plan is read: an optimiser is imported when it is first made.
-        with nullcontext() if self._plugins else by_name_alone():
-            if kind == "train":
-                return self._train(run, Task.from_bytes(body))
-            return self._evaluate(Exam.from_bytes(body))
+        if kind == "train":
+            return self._train(run, Task.from_bytes(body))
+        return self._evaluate(Exam.from_bytes(body))
 
     def _query(self, asked: Question) -> dict[str, Any]:
         """Who it is and what it has; with tasks, also which of them its samples are of."""
