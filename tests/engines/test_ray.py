@@ -15,12 +15,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import ray
 import torch
 
 from mnemos.cores import VARIABLE
 from mnemos.data.load import load
-from mnemos.engines.connection import Connection, _reach
+from mnemos.engines.connection import Connection, _reach, library
 from mnemos.engines.engine import ClientError, Lost, Runner, Work
 from mnemos.engines.ray_ import Ray
 from mnemos.engines.remote import Data, find
@@ -29,6 +28,7 @@ from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 from mnemos.runs.run import Run
 
+ray = library(local=True)
 BASE = {
     "partition": {"name": "dirichlet", "clients": 12, "alpha": 0.5},
     "model": {"name": "mlp", "hidden": [16]},
@@ -305,6 +305,18 @@ def test_a_command_uses_a_cluster_is_interrupted_and_goes_on(runner, tmp_path):
     federation, _ = play(**changes, rounds=after)
     expected = federation.layout.state_dict(federation.server.model, federation.server.buffers)
     assert all(torch.equal(value, expected[name]) for name, value in run.model().state_dict().items())
+
+
+def test_a_cluster_of_its_own_lets_in_only_who_has_the_token(runner):
+    address = ray.get_runtime_context().gcs_address
+    script = f"from ray._raylet import GcsClient; GcsClient('{address}'); print('welcome')"
+    stranger = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    for who, welcome in ((dict(os.environ), True), (stranger, False)):
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=who, capture_output=True, text=True, timeout=60
+        )
+        assert (done.stdout == "welcome\n") == welcome
+    assert "AuthenticationError" in done.stderr
 
 
 def test_a_node_that_dies_loses_nothing(tmp_path):

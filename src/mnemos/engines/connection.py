@@ -35,7 +35,7 @@ class Connection:
     def __init__(self, address: str | None, cpus: int) -> None:
         """`cpus`: of the cluster that is started if no address is given, here or by `$RAY_ADDRESS`."""
         address = address or os.environ.get(_ADDRESS)
-        self.ray = _library(local=not address)
+        self.ray = library(local=not address)
         self._ours = Connection._users > 0 or not self.ray.is_initialized()
         if not self.ray.is_initialized():
             if address:
@@ -55,8 +55,8 @@ class Connection:
                     self.ray.shutdown()
 
 
-def _library(*, local: bool) -> Any:
-    """Ray, which looks at its environment when it is imported."""
+def library(*, local: bool) -> Any:
+    """Ray, which looks at its environment when it is imported; `local`: for a cluster of its own."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     if local and "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ:
@@ -72,7 +72,7 @@ def _start(ray: Any, cpus: int) -> None:
     try:
         with _calm():
             ray.init("local", num_cpus=cpus, include_dashboard=False, **_silent())
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises what it likes: a plain one, if the machine is too busy
         raise ConfigError(f"a local Ray cluster can't be started ({_first_line(error)})", "engine") from error
 
 
@@ -81,7 +81,7 @@ def _join(ray: Any, address: str) -> None:
     try:
         with _calm():
             ray.init(address, **_silent())
-    except (OSError, RuntimeError, ValueError, ImportError, AssertionError) as error:
+    except Exception as error:  # again, of any kind
         raise _no_cluster(address, _first_line(error)) from None
 
 
