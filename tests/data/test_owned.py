@@ -9,7 +9,7 @@ from mnemos.data.owned import Described, agree, arranged, describe, runs
 from mnemos.data.sources.elsewhere import Elsewhere, Owner
 from mnemos.data.sources.npz import Npz, write_npz
 from mnemos.data.sources.owners import Owners
-from mnemos.errors import DataError
+from mnemos.errors import ConfigError, DataError
 
 
 def said(**changes):
@@ -69,6 +69,25 @@ def test_classes_are_those_of_all_and_samples_in_their_order(tmp_path):
 def test_owners_that_do_not_fit_together_are_named(other, words):
     with pytest.raises(DataError, match=words):
         agree({"a": said(), "b": other}, ("x", "y"))
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        ({"train": 10**12}, "train: found 1000000000000; allowed: ≥ 1 and ≤ 10000000"),
+        ({"test": 10**12}, "test: found 1000000000000; allowed: ≥ 0 and ≤ 10000000"),
+        ({"shape": (1000, 1000, 1000)}, r"found samples of shape \[1000, 1000, 1000\]; allowed"),
+        ({"mean": (1e300, 0.0)}, "mean.0: found 1e\\+300; allowed: ≤ 1e\\+39"),
+        ({"variance": (1.0, 1e300)}, "variance.1: found 1e\\+300; allowed: ≤ 1e\\+78"),
+        ({"mean": (float("nan"), 0.0)}, "mean.0: found nan"),
+        ({"classes": ("9" * 5000,)}, "classes.0: found '999"),
+        ({"classes": ("\x1b[2J",)}, "found a class whose name can't be printed"),
+    ],
+)
+def test_what_can_not_be_true_is_refused(lie, words):
+    """It would take the server's memory, or its terminal."""
+    with pytest.raises(ConfigError, match=words):
+        Described.parse({**said().model_dump(), **lie})
 
 
 def test_labels_as_runs():

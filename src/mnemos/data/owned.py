@@ -6,6 +6,7 @@ only knows what they say of it. Both come to the same classes and the same scale
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -13,30 +14,47 @@ from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.partition import Ints
 from mnemos.data.sources._scale import deviation, moments
-from mnemos.errors import DataError
+from mnemos.errors import ConfigError, DataError
 from mnemos.registry import Options
 
 Size = Annotated[int, Field(ge=1, le=1_000_000)]
+_MOST_SAMPLES, _MOST_NUMBERS = 10_000_000, 100_000_000
+"""Of an owner, and of a sample: the server makes tables of as many."""
 Kind = Literal["uint8", "float32"]
 Run = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
 """So many samples of one label, one after the other: (label, samples)."""
 
 
 class Described(Options):
-    """What an owner says of its data."""
+    """What an owner says of its data; nothing that couldn't be true."""
 
     shape: tuple[Size, ...] = Field(min_length=1, max_length=3)
     kind: Kind
-    classes: tuple[str, ...] = Field(min_length=1, description="names of those that it holds")
-    train: int = Field(ge=1, description="samples for training and validation")
-    test: int = Field(ge=0)
-    mean: tuple[float, ...] = Field(description="of its training samples, for each channel or feature")
-    variance: tuple[Annotated[float, Field(ge=0)], ...]
+    classes: tuple[Annotated[str, Field(max_length=200)], ...] = Field(
+        min_length=1, max_length=100_000, description="names of those that it holds"
+    )
+    train: int = Field(ge=1, le=_MOST_SAMPLES, description="samples for training and validation")
+    test: int = Field(ge=0, le=_MOST_SAMPLES)
+    # In single precision no number is beyond these.
+    mean: tuple[Annotated[float, Field(ge=-1e39, le=1e39)], ...] = Field(
+        description="of its training samples, for each channel or feature"
+    )
+    variance: tuple[Annotated[float, Field(ge=0, le=1e78)], ...]
+
+    @model_validator(mode="after")
+    def _possible(self) -> Described:
+        if math.prod(self.shape) > _MOST_NUMBERS:
+            raise ValueError(
+                f"found samples of shape {list(self.shape)}; allowed: up to {_MOST_NUMBERS} numbers"
+            )
+        if not all(name.isprintable() for name in self.classes):
+            raise ValueError("found a class whose name can't be printed")
+        return self
 
 
 @dataclass(frozen=True)
@@ -51,15 +69,20 @@ class Agreement:
 def describe(dataset: Dataset) -> Described:
     """What the owner of a data set says of it."""
     mean, variance = moments(dataset.train.samples)
-    return Described(
-        shape=dataset.shape,
-        kind="uint8" if dataset.train.samples.dtype == torch.uint8 else "float32",
-        classes=tuple(sorted(_held(dataset))),
-        train=len(dataset.train),
-        test=len(dataset.test),
-        mean=tuple(mean.tolist()),
-        variance=tuple(variance.tolist()),
-    )
+    kind = "uint8" if dataset.train.samples.dtype == torch.uint8 else "float32"
+    values = {
+        "shape": dataset.shape,
+        "kind": kind,
+        "classes": tuple(sorted(_held(dataset))),
+        "train": len(dataset.train),
+        "test": len(dataset.test),
+        "mean": tuple(mean.tolist()),
+        "variance": tuple(variance.tolist()),
+    }
+    try:
+        return Described.parse(values)
+    except ConfigError as error:
+        raise DataError(f"{dataset.name} can't be one owner's: {error}") from None
 
 
 def agree(owners: Mapping[str, Described], classes: tuple[str, ...] | None = None) -> Agreement:

@@ -78,7 +78,7 @@ def among(experiment: Experiment, owners: Mapping[str, Described], ask: Ask) -> 
         return experiment
     labels = tuple(tuple(task.tolist()) for task in tasks)
     answers = ask(_bytes(Question(reading=reading, classes=agreement.classes, tasks=labels)))
-    told = (_told(owner, answers.get(owner.owner)) for owner in members)
+    told = (_told(owner, answers.get(owner.owner), len(agreement.classes)) for owner in members)
     return experiment.model_copy(update={"data": known.model_copy(update={"owners": tuple(told)})})
 
 
@@ -93,12 +93,14 @@ def read_answer(owner: str, answer: bytes) -> dict[str, Any]:
     return values
 
 
-def _told(owner: Owner, answer: bytes | None) -> Owner:
+def _told(owner: Owner, answer: bytes | None, classes: int) -> Owner:
     if answer is None:
         raise DataError(f"{owner.owner} has said nothing of its tasks")
     found = _parsed(owner.owner, _Tasks, read_answer(owner.owner, answer)).tasks
     if sum(count for _, count in found) != owner.train:
         raise DataError(f"{owner.owner} has {owner.train} training samples, and says tasks of others")
+    if max(label for label, _ in found) >= classes:
+        raise DataError(f"{owner.owner} says tasks of classes that there aren't: there are {classes}")
     return owner.model_copy(update={"tasks": found})
 
 
