@@ -156,6 +156,21 @@ def test_clients_remember_as_far_back_as_the_server_may_go(tmp_path, monkeypatch
     assert all(torch.equal(model[name], wanted[name]) for name in wanted)
 
 
+def test_a_round_has_all_answers_before_anybody_looks_at_one(tmp_path):
+    """To look may take as long as a round: by then, those that aren't fetched have expired."""
+    paths = folders(tmp_path)
+    remote, link = joined(experiment(paths, participation=1.0), paths, tmp_path)
+    federation = Federation(remote)
+    with federation.open() as runner:
+        ask = link.ask
+        link.ask = lambda kind, questions, timeout: ask(kind, dict(reversed(questions.items())), timeout)
+        updates = runner.run(federation._tasks(1, runner))
+        assert next(updates).client == 0
+        assert [client for _, client, _ in link.asked] == [0, 1, 2]
+        assert [update.client for update in updates] == [1, 2]
+    federation.close()
+
+
 def test_validation_is_that_of_the_owners_who_answer(tmp_path):
     paths = folders(tmp_path)
     remote, link = joined(experiment(paths, evaluate={"every": 1}, participation=1.0), paths, tmp_path)

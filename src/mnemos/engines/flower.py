@@ -5,7 +5,6 @@ Nothing here knows Flower itself: questions go out over a `Link`, and answers co
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, Protocol, Self
@@ -78,11 +77,14 @@ class FlowerRunner(Runner):
         """The updates of a cohort, all asked for at once."""
         tasks = {task.client: task for task in cohort}
         questions = {client: self._own(task).to_bytes() for client, task in tasks.items()}
-        order, heard = deque(tasks), dict[int, Update | Lost]()
-        for client, answer in self._link.ask("train", questions, self._timeout):
-            heard[client] = answer if isinstance(answer, Lost) else _read(tasks[client], answer)
-            while order and order[0] in heard:
-                yield heard.pop(order.popleft())
+        # All are taken in first: the others' time goes on while somebody looks at an update, which may mean
+        # to ask clients again.
+        heard = {
+            client: answer if isinstance(answer, Lost) else _read(tasks[client], answer)
+            for client, answer in self._link.ask("train", questions, self._timeout)
+        }
+        for client in tasks:
+            yield heard.pop(client)
 
     def examine(
         self, model: Tensor, buffers: Tensor, part: Literal["train", "test"], samples: Mapping[int, Tensor]
