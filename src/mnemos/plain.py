@@ -14,6 +14,12 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def line(text: str, most: int) -> str:
+    """What somebody else has written as one line of at most so many characters, fit for a terminal."""
+    cleaned = "".join(letter if letter.isprintable() else " " for letter in text[: 10 * most])
+    return " ".join(cleaned.split())[:most]
+
+
 def whole(value: Any) -> int:
     """A whole number from 0 on that 64 bits hold, and nothing that could merely be turned into one."""
     if type(value) is not int or not 0 <= value < 2**63:

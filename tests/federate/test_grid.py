@@ -106,15 +106,48 @@ def test_strangers_get_no_questions():
     assert grid.sent == {1: 1}
 
 
+def test_a_node_that_is_any_program_harms_nobody_else():
+    """Its answer may be one that Flower itself can't read, or to a question that nobody has asked."""
+
+    def breaking(message):
+        raise KeyError("no such object")
+
+    def forged(message):
+        reply = saying(answer=b"mine")(message)
+        reply.metadata.__dict__["_reply_to_message_id"] = "another"
+        return reply
+
+    class Late(Grid):
+        def pull_messages(self, numbers):
+            return [self.answers[number]() for number in numbers]
+
+        def push_messages(self, messages):
+            for message in messages:
+                number = next(iter(super().push_messages([message])))
+                answer = self.answers[number]
+                self.answers[number] = answer if callable(answer) else lambda answer=answer: answer
+                yield number
+
+    nodes = {
+        1: lambda message: lambda: breaking(message),
+        2: saying(answer=b"done"),
+        3: forged,
+        4: saying(refusal="\x1b[2Jgone\x07"),
+    }
+    found = asked(Late(nodes), {node: f"{node}" for node in nodes})
+    assert found == {0: Lost(0, "unreadable"), 1: b"done", 2: b"mine", 3: Lost(3, "[2Jgone")}
+
+
 def test_without_keys_nodes_say_who_they_are_and_the_newest_of_a_name_counts():
     def called(name):
         return saying(answer=json.dumps({"owner": name}).encode())
 
-    grid = Grid({1: called("a"), 2: called("b"), 3: called("a"), 4: saying(answer=b"[]")})
+    grid = Grid({3: called("a"), 2: called("b"), 4: saying(answer=b"[]"), 5: called("\x1b[2J")})
     link = GridLink(grid)
     assert link.present() == {"a": 3, "b": 2}
-    link.present()
-    assert grid.sent == {1: 1, 2: 1, 3: 1, 4: 2}  # who has said nothing is asked again
+    grid.nodes = {1: called("a"), **grid.nodes}  # Flower lists nodes in no order
+    assert link.present() == {"a": 1, "b": 2}
+    assert grid.sent == {1: 1, 2: 1, 3: 1, 4: 2, 5: 2}  # who has said nothing is asked again
 
 
 def test_owners_are_waited_for_and_those_who_can_not_take_part_are_told_of(tmp_path):

@@ -16,10 +16,12 @@ from mnemos.errors import ConfigError, DataError
 from mnemos.experiment import Experiment
 from mnemos.federate.holder import Question
 from mnemos.federation import flow_of
-from mnemos.plain import parse_json
+from mnemos.plain import line, parse_json
 from mnemos.registry import Options
 
 _O = TypeVar("_O", bound=Options)
+_LONGEST = 200
+"""Characters of what is wrong with an answer."""
 
 Ask = Callable[[bytes], Mapping[str, bytes]]
 """Puts one question to all owners: their answers, by name."""
@@ -112,4 +114,4 @@ def _parsed(owner: str, kind: type[_O], values: dict[str, Any]) -> _O:
     try:
         return kind.parse(values)
     except ConfigError as error:
-        raise DataError(f"{owner} describes its data wrongly: {error}") from None
+        raise DataError(f"{owner} describes its data wrongly: {line(str(error), _LONGEST)}") from None

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 
+import httpx
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
@@ -14,6 +15,7 @@ from mnemos.engines.flower import Kind
 from mnemos.errors import DataError
 from mnemos.federate.enrol import read_answer
 from mnemos.federate.holder import Question
+from mnemos.plain import line
 
 RECORD, RUN, BODY, ANSWER, REFUSAL = "mnemos", "run", "body", "answer", "refusal"
 """The record in a message, and its fields."""
@@ -25,13 +27,20 @@ _IN_TRANSIT, _TRIES = {3, 4}, 3
 _SHORTEST = 0.05
 """Seconds between looks for answers, as long as some come."""
 _LONGEST = 120
-"""Characters of what an owner says why it has refused."""
+"""Characters of a name, or of what an owner says why it has refused."""
 _WHO = 60.0
 """Seconds for an answer to who somebody is."""
 
 
+_UNREADABLE = "unreadable"
+
+
 class Refusal(str):
     """What an owner says why it doesn't answer."""
+
+
+class _InTransit(str):
+    """What Flower says of a message that it has lost on the way."""
 
 
 class GridLink:
@@ -48,14 +57,14 @@ class GridLink:
 
     def present(self) -> dict[str, int]:
         """Who is connected, and at which node."""
-        nodes = list(self._grid.get_node_ids())
+        nodes = set(self._grid.get_node_ids())
         if self._known is None:
             strangers = {node: _WHO_ARE_YOU for node in nodes if node not in self._names}
             for node, answer in self._exchange("query", strangers, _WHO):
                 if isinstance(answer, bytes):
                     self._name(node, answer)
-        # Of several with one name, who came last: a client that was started again has a new node.
-        return {self._names[node]: node for node in nodes if node in self._names}
+        # Of several with one name, who was heard of last: a client that was started again has a new node.
+        return {name: node for node, name in self._names.items() if node in nodes}
 
     def question(self, body: bytes, timeout: float, but: Container[str] = ()) -> dict[str, bytes | str]:
         """What all who are connected, but for some, answer to a question; or why there is no answer."""
@@ -100,24 +109,38 @@ class GridLink:
             if not send(node):
                 yield node, "not sent"
         while waiting and time.monotonic() < end:
-            replies = list(self._grid.pull_messages(list(waiting)))
-            for reply in replies:
-                node = waiting.pop(reply.metadata.reply_to_message_id)
-                lost = reply.has_error() and reply.error.code in _IN_TRANSIT
-                if not (lost and sent[node] < _TRIES and send(node)):
-                    yield node, _answer(reply)
-            pause = _SHORTEST if replies else min(1.5 * pause, 1.0)
+            pause = min(1.5 * pause, 1.0)
+            for number in list(waiting):
+                answer = self._pulled(number)
+                if answer is None:
+                    continue
+                node, pause = waiting.pop(number), _SHORTEST
+                if not (isinstance(answer, _InTransit) and sent[node] < _TRIES and send(node)):
+                    yield node, answer
             if waiting:
                 time.sleep(pause)
         for node in waiting.values():
             yield node, "timeout"
+
+    def _pulled(self, number: str) -> bytes | str | None:
+        """The answer to a message, or why there is none; None: it isn't there yet.
+
+        One at a time: what can't be read of one node's must not be the end of the others'.
+        """
+        try:
+            replies = list(self._grid.pull_messages([number]))
+            return _answer(replies[0]) if replies else None
+        except httpx.HTTPError:  # of the link, and no node's
+            raise
+        except Exception:  # a node may be any program, and Flower trusts what it sends
+            return _UNREADABLE
 
     def _name(self, node: int, answer: bytes) -> None:
         try:
             name = read_answer("a node", answer).get("owner")
         except DataError:
             return
-        if isinstance(name, str) and name:
+        if isinstance(name, str) and name and name == line(name, _LONGEST):
             self._names[node] = name
 
 
@@ -126,12 +149,11 @@ _WHO_ARE_YOU = Question().model_dump_json().encode()
 
 def _answer(reply: Message) -> bytes | str:
     if reply.has_error():
-        return _REASONS.get(reply.error.code, f"Flower's error {reply.error.code}")
-    try:
-        record = reply.content.config_records[RECORD]
-        answer, refusal = record.get(ANSWER), record.get(REFUSAL)
-    except KeyError:
-        return "unreadable"
+        code = int(reply.error.code)
+        reason = _REASONS.get(code, f"Flower's error {code}")
+        return _InTransit(reason) if code in _IN_TRANSIT else reason
+    record = reply.content.config_records[RECORD]
+    answer, refusal = record.get(ANSWER), record.get(REFUSAL)
     if isinstance(refusal, str):
-        return Refusal(" ".join(refusal.split())[:_LONGEST] or "refused")
-    return answer if isinstance(answer, bytes) else "unreadable"
+        return Refusal(line(refusal, _LONGEST) or "refused")
+    return answer if isinstance(answer, bytes) else _UNREADABLE
