@@ -193,8 +193,8 @@ def without(client, reason):
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("death", "worker died"), ("sleep", "timeout")])
-def test_a_client_that_takes_its_worker_along_is_given_up(runner, monkeypatch, kind, reason):
-    """The others of the round count as ever, and the loss is on record."""
+def test_a_client_that_takes_its_worker_along_is_given_up(runner, monkeypatch, capfd, kind, reason):
+    """The others of the round count as ever, and the loss is on record, and nowhere else."""
     monkeypatch.setattr(runner, "_retries", 1)
     monkeypatch.setattr(runner, "_timeout", 5.0 if kind == "sleep" else None)
     client, held = victim()
@@ -204,6 +204,7 @@ def test_a_client_that_takes_its_worker_along_is_given_up(runner, monkeypatch, k
     assert_same(lost, without(client, reason))
     (record,) = [record for record in lost[1][0].records if record.name.startswith("dropped")]
     assert (record.name, record.client) == (f"dropped: {reason}", client)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_an_error_in_a_client_is_raised_and_not_tried_again(runner):
@@ -269,7 +270,7 @@ def test_a_command_uses_a_cluster_is_interrupted_and_goes_on(runner, tmp_path):
     address = ray.get_runtime_context().gcs_address
     changes = {"evaluate": {"every": 1, "test_last": 1}}
     (tmp_path / "experiment.yaml").write_text(experiment(**changes).to_yaml())
-    words = ["experiment.yaml", f"engine={{name: ray, workers: 2, address: '{address}'}}"]
+    words = ["experiment.yaml", f"engine={{name: ray, workers: 1, address: '{address}'}}"]
     process = subprocess.Popen(
         [*COMMAND, "run", *words, "rounds=100000", "--json"],
         cwd=tmp_path,
@@ -286,7 +287,7 @@ def test_a_command_uses_a_cluster_is_interrupted_and_goes_on(runner, tmp_path):
         process.kill()
         process.wait(60)
     assert process.returncode == 130, rest
-    assert said[1] == "engine ray, workers 2, cpus 1.0, " + f"address {address}, retries 2\n"
+    assert said[1] == f"engine ray, workers 1, cpus 1.0, address {address}, retries 2\n"
     assert said[2].startswith("round 1/100000")
     facts = json.loads(answer)
     assert facts["status"] == "interrupted"

@@ -42,6 +42,7 @@ class Connection:
                 _join(self.ray, address)
             else:
                 _start(self.ray, cpus)
+            _messages(self.ray, shown=False)
         if self._ours:
             Connection._users += 1
 
@@ -53,6 +54,7 @@ class Connection:
             if not Connection._users:
                 with _calm():
                     self.ray.shutdown()
+                _messages(self.ray, shown=True)
 
 
 def library(*, local: bool) -> Any:
@@ -83,6 +85,11 @@ def _join(ray: Any, address: str) -> None:
             ray.init(address, **_silent())
     except Exception as error:  # again, of any kind
         raise _no_cluster(address, _first_line(error)) from None
+
+
+def _messages(ray: Any, *, shown: bool) -> None:
+    """Whether Ray prints on standard output that somebody has died: there is no public switch for that."""
+    ray._private.worker._worker_logs_enabled = shown
 
 
 def _silent() -> dict[str, Any]:
