@@ -54,7 +54,10 @@ def test_it_runs_at_the_smallest_scale(
     if name.startswith("feder/"):
         monkeypatch.setenv("MNEMOS_DATA", str(few_images))
     known, recipe = find_recipe(name)
-    # A round of AFCL is of whole batches in four rotations, and there are ten at least: one cell is enough.
+    # A round of AFCL is of whole batches in four rotations, and there are ten at least: one cell is enough,
+    # and smaller batches.
+    if name.startswith("afcl/"):
+        recipe = recipe.model_copy(update={"changes": {**recipe.changes, "local.batch": 16}})
     chosen = (
         ["FedSpace/" + next(iter(recipe.columns))] if name.startswith("afcl/") else few(recipe.of(SMALLEST))
     )
