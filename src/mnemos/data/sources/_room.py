@@ -12,5 +12,5 @@ def check_room(size: int, where: object) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise DataError(
-            f"{where} holds {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory"
+            f"{where} would take {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory"
         )
