@@ -78,7 +78,7 @@ ALLOWED = {
         "registry.py",
         "importlib.import_module",
     ): "parts are named by import path, by whoever writes the experiment",
-    ("sink.py", "importlib.import_module"): "the package of a sink, by a name in the source",
+    ("extras.py", "importlib.import_module"): "the package of an extra, by a name in the source",
 }
 
 
