@@ -8,6 +8,7 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from test_holder import experiment
 
+from mnemos.data.sources.elsewhere import Owner
 from mnemos.engines.engine import Lost
 from mnemos.errors import PausedError
 from mnemos.federate.apps import client_app
@@ -58,7 +59,7 @@ def silent(message):
     return None
 
 
-def asked(grid, known, timeout=0.3):
+def asked(grid, known, timeout=60.0):
     link = GridLink(grid, known)
     link.clients = tuple(known.values())
     return dict(link.ask("train", dict.fromkeys(range(len(known)), b"do"), timeout))
@@ -76,7 +77,7 @@ def test_answers_and_the_reasons_for_none():
         17: silent,
     }
     known = {node: f"owner {node}" for node in (*nodes, 18)}
-    found = asked(Grid(nodes), known)
+    found = asked(Grid(nodes), known, timeout=2.0)
     assert found == {
         0: b"done",
         1: Lost(1, "it is gone for good"),
@@ -152,8 +153,11 @@ def test_without_keys_nodes_say_who_they_are_and_the_newest_of_a_name_counts():
 
 def test_owners_are_waited_for_and_those_who_can_not_take_part_are_told_of(tmp_path):
     (path,) = folders(tmp_path, (60,))
+    refused = []
     app = client_app(lambda _: Holder(str(path), tmp_path / "memory", "a"))
-    broken = client_app(lambda _: Holder(str(tmp_path / "gone.npz"), tmp_path / "memory", "b"))
+    broken = client_app(
+        lambda _: Holder(str(tmp_path / "gone.npz"), tmp_path / "memory", "b"), refused.append
+    )
     nodes = {1: lambda message: app(message, None), 2: lambda message: broken(message, None)}
     link, said = GridLink(Grid(nodes), {1: "a", 2: "b"}), []
     body = question(experiment([path]))
@@ -162,3 +166,25 @@ def test_owners_are_waited_for_and_those_who_can_not_take_part_are_told_of(tmp_p
         _gather(link, body, Wait(2, 0.0), said.append)
     assert said[0].startswith("a has joined: 5")
     assert any(line.startswith("b can't take part:") and "gone.npz" in line for line in said)
+    assert refused[0].startswith("refused: ")
+    assert "gone.npz" in refused[0]
+
+
+def test_a_run_goes_on_with_the_owners_that_it_has_begun_with(tmp_path):
+    """Not with somebody who is new, nor with one whose data is another by now."""
+    holders = [Holder(str(path), tmp_path / path.stem, path.stem) for path in folders(tmp_path)]
+    apps = [client_app(lambda _, holder=holder: holder) for holder in holders]
+    nodes = {node: lambda message, app=app: app(message, None) for node, app in enumerate(apps)}
+    link, said = GridLink(Grid(nodes), dict(enumerate("abc"))), []
+    body = question(experiment([]))
+    sizes = {
+        name: (one.train, one.test) for name, one in _gather(link, body, Wait(3, 5.0), said.append).items()
+    }
+    members = [
+        Owner(owner="a", train=sizes["a"][0], test=sizes["a"][1]),
+        Owner(owner="b", train=sizes["b"][0] - 1, test=sizes["b"][1]),
+    ]
+    del said[:]
+    assert _gather(link, body, Wait(1, 5.0), said.append, members).keys() == {"a"}
+    assert any(line.startswith("b can't take part: it has") for line in said)
+    assert "c can't take part: the run has begun without" in said

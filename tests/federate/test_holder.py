@@ -264,6 +264,20 @@ def test_the_server_can_not_have_a_client_read_other_data(tmp_path):
         holder.answer("train", "run", replace(task, plan=plan).to_bytes())
 
 
+def test_an_owner_whose_data_has_changed_takes_no_part_in_the_run(tmp_path):
+    """Its samples have other numbers by then: held-out ones would be trained on."""
+    holder, task = asked(tmp_path)
+    (own,) = task.plan.data.owners
+    data = task.plan.data.model_copy(update={"owners": (own.model_copy(update={"train": own.train - 1}),)})
+    plan = task.plan.model_copy(update={"data": data})
+    for kind, question in (
+        ("train", replace(task, plan=plan)),
+        ("evaluate", Exam(plan, task.model, task.buffers, "train", task.samples)),
+    ):
+        with pytest.raises(DataError, match="its data has changed since the run began"):
+            holder.answer(kind, "run", question.to_bytes())
+
+
 def test_a_memory_that_is_gone_is_said_to_be(tmp_path):
     holder, task = asked(tmp_path, method="scaffold")
     with pytest.raises(DataError, match="what was remembered after round 7 is gone"):

@@ -68,8 +68,8 @@ class FlowerRunner(Runner):
     def __init__(self, engine: Flower, plan: Plan, dataset: Dataset, link: Link) -> None:
         super().__init__(engine, plan)
         self._timeout, self._link = engine.timeout, link
-        # Nobody needs to know of the other owners.
-        self._told = _without_owners(plan)
+        assert isinstance(plan.data, Elsewhere)
+        self._data = plan.data
         assert dataset.train.owners is not None
         self._first = np.searchsorted(dataset.train.owners.numpy(), np.arange(len(dataset.owners)))
 
@@ -92,7 +92,11 @@ class FlowerRunner(Runner):
         """How a model does on clients' samples; who isn't heard of, or says what can't be, is left out."""
         questions = {
             client: Exam(
-                self._told, model, buffers, part, indices - (self._first[client] if part == "train" else 0)
+                self._told(client),
+                model,
+                buffers,
+                part,
+                indices - (self._first[client] if part == "train" else 0),
             ).to_bytes()
             for client, indices in samples.items()
         }
@@ -111,7 +115,17 @@ class FlowerRunner(Runner):
     def _own(self, task: Task) -> Task:
         """A task in the client's own terms: its samples are counted from its first."""
         first = int(self._first[task.client])
-        return replace(task, plan=self._told, samples=task.samples - first, held_out=task.held_out - first)
+        return replace(
+            task,
+            plan=self._told(task.client),
+            samples=task.samples - first,
+            held_out=task.held_out - first,
+        )
+
+    def _told(self, client: int) -> Plan:
+        """The plan as a client is told it: nobody needs to know of the other owners."""
+        own = self._data.model_copy(update={"owners": (self._data.owners[client],)})
+        return self.plan.model_copy(update={"data": own})
 
 
 def _read(task: Task, answer: bytes) -> Update | Lost:
@@ -124,8 +138,3 @@ def _read(task: Task, answer: bytes) -> Update | Lost:
     sent = task.plan.method.buffers.sent
     state = {ROUND: torch.tensor(float(task.round))}
     return replace(update, buffers=update.buffers if sent else task.buffers, state=state)
-
-
-def _without_owners(plan: Plan) -> Plan:
-    assert isinstance(plan.data, Elsewhere)
-    return plan.model_copy(update={"data": plan.data.model_copy(update={"owners": ()})})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import traceback
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -17,14 +17,15 @@ from mnemos.experiment import load_experiment
 from mnemos.federate.conduct import Wait, conduct
 from mnemos.federate.grid import ANSWER, BODY, RECORD, REFUSAL, RUN, GridLink
 from mnemos.federate.holder import Holder
+from mnemos.plain import line
 from mnemos.runs.execute import Silent
 
-LOG = logging.getLogger("mnemos.federate")
-"""Where an owner sees what its client has refused, and where its client has failed."""
+_LONGEST = 500
+"""Characters of why something was refused."""
 
 
-def client_app(holder_of: Callable[[Context], Holder]) -> ClientApp:
-    """The app of a node, whose data a holder has."""
+def client_app(holder_of: Callable[[Context], Holder], say: Callable[[str], None] = print) -> ClientApp:
+    """The app of a node, whose data a holder has; says what was refused."""
     app = ClientApp()
 
     def answers(kind: Kind) -> Callable[[Message, Context], Message]:
@@ -36,7 +37,9 @@ def client_app(holder_of: Callable[[Context], Holder]) -> ClientApp:
                     raise MnemosError("the question can't be read")
                 reply = ConfigRecord({ANSWER: holder_of(context).answer(kind, run, body)})
             except MnemosError as error:
-                LOG.error("refused: %s", error, exc_info=error.__cause__)
+                say(f"refused: {line(str(error), _LONGEST)}")
+                if error.__cause__ is not None:  # perhaps a mistake of ours
+                    traceback.print_exception(error.__cause__)
                 reply = ConfigRecord({REFUSAL: str(error)})
             return Message(RecordDict({RECORD: reply}), reply_to=message)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mnemos.data.owned import Described
-from mnemos.data.sources.elsewhere import Elsewhere
+from mnemos.data.sources.elsewhere import Elsewhere, Owner
 from mnemos.engines.flower import Flower
 from mnemos.errors import ConfigError, DataError, MnemosError, PausedError
 from mnemos.experiment import Experiment
@@ -60,14 +60,8 @@ def go_on(
     data, engine = check_run(run)
     say(f"going on with {run.path} after round {run.saved_rounds}")
     link.clients, link.run = tuple(owner.owner for owner in data.owners), _memory(experiment)
-    there = _gather(link, question(experiment.model_copy(update={"data": data.asked})), wait, say)
-    for owner in data.owners:
-        found = there.get(owner.owner)
-        if found is not None and (found.train, found.test) != (owner.train, owner.test):
-            raise DataError(
-                f"{owner.owner} has {found.train} and {found.test} samples, and had {owner.train} and "
-                f"{owner.test} when the run began"
-            )
+    asked = question(experiment.model_copy(update={"data": data.asked}))
+    _gather(link, asked, Wait(min(wait.owners, len(data.owners)), wait.seconds), say, data.owners)
     return resume(run.path, rounds, observer, engine.over(link))
 
 
@@ -94,16 +88,22 @@ def unfinished(experiment: Experiment, out: Path) -> Run | None:
     return None
 
 
-def _gather(link: GridLink, body: bytes, wait: Wait, say: Say) -> dict[str, Described]:
-    """What so many owners say of their data."""
+def _gather(
+    link: GridLink, body: bytes, wait: Wait, say: Say, members: Sequence[Owner] | None = None
+) -> dict[str, Described]:
+    """What so many owners say of their data; `members`: of a run that has begun with them."""
     found: dict[str, Described] = {}
     refused: set[str] = set()
+    known = None if members is None else {owner.owner: owner for owner in members}
     end = time.monotonic() + wait.seconds
     while len(found) < wait.owners:
         for name, answer in link.question(body, _ANSWER, {*found, *refused}).items():
             try:
                 if isinstance(answer, bytes):
-                    found[name] = described(name, answer)
+                    one = described(name, answer)
+                    if known is not None:
+                        _check_same(name, one, known.get(name))
+                    found[name] = one
                     say(f"{name} has joined: {found[name].train + found[name].test} samples")
                 elif isinstance(answer, Refusal):  # anything else may be better the next time
                     raise DataError(f"{name} can't take part: {answer}")
@@ -118,6 +118,16 @@ def _gather(link: GridLink, body: bytes, wait: Wait, say: Say) -> dict[str, Desc
         if len(found) < wait.owners:
             time.sleep(_LOOK)
     return found
+
+
+def _check_same(name: str, now: Described, then: Owner | None) -> None:
+    if then is None:
+        raise DataError(f"{name} can't take part: the run has begun without")
+    if (now.train, now.test) != (then.train, then.test):
+        raise DataError(
+            f"{name} can't take part: it has {now.train} and {now.test} samples, and had {then.train} and "
+            f"{then.test} when the run began"
+        )
 
 
 def _listed(names: Iterable[str]) -> str:

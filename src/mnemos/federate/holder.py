@@ -130,7 +130,14 @@ class Holder:
         """Its data, as all of the federation understand theirs."""
         if not isinstance(plan.data, Elsewhere):
             raise DataError("the server names data of its own; expected is that of its owners")
-        return _arranged(plan.data.reading, self.path, plan.data.agreement)
+        dataset = _arranged(plan.data.reading, self.path, plan.data.agreement)
+        found = len(dataset.train), len(dataset.test)
+        # Others would be trained on than the server means, and perhaps those that are held out.
+        if found not in [(owner.train, owner.test) for owner in plan.data.owners]:
+            raise DataError(
+                f"its data has changed since the run began: there are {found[0]} and {found[1]} samples"
+            )
+        return dataset
 
 
 @lru_cache(1)

@@ -27,7 +27,7 @@ def join(
     folder.mkdir(parents=True, exist_ok=True)
     secret, port = folder / "node.secret", free_port()
     door = Door(f"127.0.0.1:{port}", new_secret(secret))
-    app = client_app(lambda _context: holder)
+    app = client_app(lambda _context: holder, say)
     while True:
         (folder / "supernode.log").unlink(missing_ok=True)
         node = supernode(server, keys, port, secret, folder)
