@@ -1,5 +1,6 @@
 """`mnemos federate` with wrong words: answered before anything is started."""
 
+import shutil
 import stat
 
 import pytest
@@ -35,6 +36,8 @@ def test_init_and_keys_write_what_serve_and_join_need(command, tmp_path):
         ("serve {file} data=digits", 2, "data: found digits; a federation has its owners' data"),
         ("serve {file} partition=iid", 2, "partition: found iid; each owner is a client"),
         ("serve {file} --home nowhere", 2, "home: nowhere has no file 'ca.pem'"),
+        ("serve {file} --owners 2 --home nowhere", 2, "home: nowhere has no file 'ca.pem'"),
+        ("serve {file} --plain --owners 2 --superlink localhost:1", 2, "secret: a SuperLink that is running"),
         ("serve {file} --plain", 2, "owners: without keys nobody knows how many there are"),
         ("serve {file} rounds=0", 2, "rounds: found 0"),
         ("serve {run}", 2, "it is no federation's run; 'mnemos resume' goes on with it"),
@@ -47,6 +50,13 @@ def test_init_and_keys_write_what_serve_and_join_need(command, tmp_path):
         ("join --server localhost:1 --data {data} --plain --wait 0", 1, "localhost:1 can't be reached"),
         ("join --server localhost:1 --data {data} --keys {home}", 2, "has no file 'key'"),
         ("join --server localhost:1 --data {data} --keys {home} --plain", 2, "keys: found some, and --plain"),
+        (
+            "join --server localhost:abc --data {data} --plain",
+            2,
+            "server: found localhost:abc; expected: HOST",
+        ),
+        ("join --server localhost:1 --data {data} --keys {bad}", 2, "ca.pem: not a certificate"),
+        ("keys {home} --host 'a b'", 2, "host: found 'a b'; allowed: a name such as"),
         ("keys {home} --owner a/b", 2, "owner: found 'a/b'; allowed: letters"),
         ("keys {home} --owner a --owner a", 2, "owner: found 'a' twice"),
         ("init {home}", 2, "isn't empty"),
@@ -59,11 +69,24 @@ def test_wrong_words(line, code, words, command, tmp_path, tiny, monkeypatch):
     file.write_text("data: owners\npartition: natural\n")
     home.mkdir()
     (home / "something").touch()
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    for name in ("key", "ca.pem"):
+        (bad / name).write_text("nothing")
     if "{run}" in line:
         run = mnemos.run({**tiny, "rounds": 1}, out=tmp_path / "runs").path
-    said = command("federate " + line.format(file=file, home=home, run=run, data=data), code)
+    said = command("federate " + line.format(file=file, home=home, run=run, data=data, bad=bad), code)
     assert words in said.err
     assert not list(tmp_path.glob("**/superlink*"))
+
+
+def test_two_owners_can_not_have_one_key(command, tmp_path):
+    command(f"federate keys {tmp_path} --owner a")
+    shutil.copy(tmp_path / "owners/a.pub", tmp_path / "owners/b.pub")
+    file = tmp_path / "e.yaml"
+    file.write_text("data: owners\npartition: natural\n")
+    said = command(f"federate serve {file} --home {tmp_path}", 2)
+    assert "owners/b.pub: somebody else in the folder has the same key" in said.err
 
 
 def test_a_federation_goes_by_its_own_commands_alone(command, tmp_path):

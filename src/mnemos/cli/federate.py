@@ -111,7 +111,7 @@ def serve(
         if len(words) > 1:
             raise ConfigError(f"found {words[1]}; a run that was broken off goes on as it is")
     place = Place(home, host, port, plain, superlink, secret)
-    waiting = Wait(owners or expected(place), wait)
+    waiting = Wait(expected(place, owners), wait)
     if plain:
         _say("warning: the connection is plain: everybody on the way can read and change what is sent")
     observer = observe(watch(quiet), track or [])
@@ -135,8 +135,11 @@ def join(
         str | None, typer.Option(help="Your name, where there are no keys; the data's, if not given.")
     ] = None,
     folder: Annotated[
-        Path, typer.Option(help="Where your client remembers what the method wants it to.")
-    ] = Path("mnemos-client"),
+        Path | None,
+        typer.Option(
+            help="Where your client remembers what the method wants it to; mnemos-client/NAME, if not given."
+        ),
+    ] = None,
     plugins: Annotated[
         bool, typer.Option("--allow-plugins", help="Let the server name parts of your own by import path.")
     ] = False,
@@ -154,6 +157,7 @@ def join(
     if plain:
         _say("warning: the connection is plain: everybody on the way can read and change what is sent")
     called = name or (keys.name if keys else Path(data).stem)
+    folder = folder or Path("mnemos-client") / called
     take_part(server, Holder(data, folder / "memory", called, plugins), folder, keys, wait, _say)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives import serialization as form
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -26,6 +27,7 @@ CA, CA_KEY, SERVER, SERVER_KEY = "ca.pem", "ca.key", "server.pem", "server.key"
 OWNERS, HAND_OUT, OWNER_KEY = "owners", "hand-out", "key"
 
 _NAME = re.compile(r"\w[\w.-]{0,63}")
+_HOST = re.compile(r"(\*\.)?[a-zA-Z0-9_-]{1,63}(\.[a-zA-Z0-9_-]{1,63})*")
 
 
 def make_server(home: Path, hosts: Iterable[str], days: int) -> None:
@@ -66,15 +68,18 @@ def check_name(name: str) -> None:
 
 def public_keys(home: Path) -> dict[str, bytes]:
     """The public keys of those who may join, by name, as Flower sends them."""
-    found = {}
+    found: dict[str, bytes] = {}
     for file in sorted((home / OWNERS).glob("*.pub")):
         try:
             key = form.load_ssh_public_key(file.read_bytes())
-        except ValueError:
+        except (ValueError, UnsupportedAlgorithm):
             raise ConfigError(f"{file}: not a public key in OpenSSH's form") from None
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise ConfigError(f"{file}: not a key on an elliptic curve of NIST's, as Flower wants it")
-        found[file.stem] = key.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+        known = key.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+        if known in found.values():
+            raise ConfigError(f"{file}: somebody else in the folder has the same key")
+        found[file.stem] = known
     return found
 
 
@@ -138,4 +143,8 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not _HOST.fullmatch(host):
+            raise ConfigError(
+                f"found {host!r}; allowed: a name such as fl.example.org, or an address", "host"
+            ) from None
         return x509.DNSName(host)

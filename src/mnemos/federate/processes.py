@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mnemos.errors import MnemosError
+from mnemos.errors import ConfigError, MnemosError
 from mnemos.federate.keys import CA, OWNER_KEY, SERVER, SERVER_KEY
 
 _START = 60.0
@@ -152,7 +152,10 @@ def _wait_for(process: Process, address: str, certificate: Path | None) -> None:
 def answers(address: str, certificate: Path | None) -> bool:
     """Whether a SuperLink can be reached; refuses one that isn't who it should be, or speaks otherwise."""
     scheme = "http" if certificate is None else "https"
-    context = None if certificate is None else ssl.create_default_context(cafile=str(certificate))
+    try:
+        context = None if certificate is None else ssl.create_default_context(cafile=str(certificate))
+    except ssl.SSLError:
+        raise ConfigError(f"{certificate}: not a certificate") from None
     try:
         request = f"{scheme}://{address}/health"
         with urllib.request.urlopen(request, timeout=5, context=context):  # nosec B310
@@ -161,6 +164,8 @@ def answers(address: str, certificate: Path | None) -> bool:
         raise MnemosError(f"{address} is no SuperLink: it answers {error.code} {error.reason}") from None
     except ssl.SSLCertVerificationError as error:
         raise MnemosError(f"{address} isn't who it should be: {error.verify_message}") from None
+    except http.client.InvalidURL:
+        raise ConfigError(f"found {address}; expected: HOST:PORT", "server") from None
     except http.client.HTTPException:
         raise MnemosError(f"{address} doesn't take a plain connection") from None
     except ssl.SSLError:

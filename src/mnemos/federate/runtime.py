@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
+from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
@@ -46,8 +48,11 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 from mnemos.errors import MnemosError
 
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+_NOT_KNOWN = {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
 _POLL = 0.1
 """Seconds between looks for work."""
+_AWAY = 60.0
+"""Seconds that a SuperLink may be away; Flower itself would wait for ever."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,12 @@ def answer_forever(door: Door, app: ClientApp, going: Callable[[], bool]) -> Non
         while going():
             try:
                 found = executor.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
-            except httpx.HTTPError:  # the node isn't up yet, or has just gone: the caller looks after it
+            except httpx.HTTPError as error:
+                # As a rule the node isn't up yet, or has just gone: the caller looks after it.
+                if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in _NOT_KNOWN:
+                    raise MnemosError(
+                        "the node doesn't know this process; another client may be using the same folder"
+                    ) from None
                 found = None
             if found is None or not found.token:
                 time.sleep(_POLL)
@@ -102,7 +112,8 @@ def _reply(app: ClientApp, message: Message, context: Context) -> tuple[Message,
     try:
         return app(message=message, context=context), SubStatus.COMPLETED, ""
     except Exception as error:  # the server learns that it failed, and this process goes on
-        reason = f"{type(error).__name__}: {error}"
+        traceback.print_exc()
+        reason = type(error).__name__  # the rest may speak of the data
         failed = Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason)
         return Message(failed, reply_to=message), SubStatus.FAILED, reason
 
@@ -115,12 +126,12 @@ class Control:
             address, certificate is None, certificate, [RuntimeVersionHttpInterceptor(component_name="flwr")]
         )
 
-    def admit(self, keys: Mapping[str, bytes]) -> dict[int, str]:
-        """Let exactly the holders of these keys join: their names, by node."""
+    def admit(self, keys: Mapping[str, bytes], alone: bool) -> dict[int, str]:
+        """Let the holders of these keys join, and nobody else if it is theirs alone: their names, by node."""
         listed = self._client.ListNodes(ListNodesRequest()).nodes_info
         nodes = {bytes(node.public_key): node.node_id for node in listed if node.public_key}
         for key, node in nodes.items():
-            if key not in keys.values():
+            if alone and key not in keys.values():
                 self._client.UnregisterNode(UnregisterNodeRequest(node_id=node))
         return {
             nodes[key]
@@ -145,6 +156,7 @@ def serving(door: Door, run: int, timeout: float = 60.0) -> Iterator[Grid]:
     """The grid of a run, whose server this process is."""
     token = _token(door, run, timeout)
     grid = HttpGrid(door.address, door.certificate is None, door.certificate, token=token)
+    grid._retry_invoker.max_time = _AWAY
     client, status = grid._runtime_client, SubStatus.FAILED
     try:
         with _beating(client):
@@ -154,7 +166,12 @@ def serving(door: Door, run: int, timeout: float = 60.0) -> Iterator[Grid]:
             grid.set_run(run_from_proto(task.run))
             yield grid
         status = SubStatus.COMPLETED
+    except httpx.HTTPError as error:
+        raise MnemosError(f"the SuperLink at {door.address} doesn't answer any more ({error})") from error
+    except RunNotRunningException as error:
+        raise MnemosError(f"somebody has stopped the run on the SuperLink at {door.address}") from error
     finally:
+        grid._retry_invoker.max_tries = 1  # what can't be said now needn't be
         with suppress(httpx.HTTPError):  # the link may be gone already, and the run with it
             client.PushTaskOutput(PushTaskOutputRequest(sub_status=status))
         grid.close()

@@ -31,11 +31,15 @@ class Place:
     """What that one's executors have to know."""
 
 
-def expected(place: Place) -> int:
-    """How many owners may join."""
+def expected(place: Place, owners: int | None) -> int:
+    """How many owners are to join, if nothing is missing: all that may, if it isn't said."""
+    if place.running is not None:
+        _read_secret(place)
     if place.plain:
-        raise ConfigError("without keys nobody knows how many there are; it has to be said", "owners")
-    for name in (CA, SERVER, SERVER_KEY):
+        if owners is None:
+            raise ConfigError("without keys nobody knows how many there are; it has to be said", "owners")
+        return owners
+    for name in (CA, SERVER, SERVER_KEY) if place.running is None else (CA,):
         if not (place.home / name).is_file():
             raise ConfigError(f"{place.home} has no file '{name}'; 'mnemos federate keys' makes it", "home")
     count = len(public_keys(place.home))
@@ -43,7 +47,9 @@ def expected(place: Place) -> int:
         raise ConfigError(
             f"{place.home / OWNERS} has nobody's public key; 'mnemos federate keys' makes some", "home"
         )
-    return count
+    if owners is not None and owners > count:
+        raise ConfigError(f"found {owners}, and {place.home / OWNERS} has the keys of {count}", "owners")
+    return owners or count
 
 
 @contextmanager
@@ -62,7 +68,7 @@ def connected(place: Place) -> Iterator[tuple[Grid, Mapping[int, str] | None]]:
             if not answers(address, None if place.plain else place.home / CA):
                 raise MnemosError(f"{address} can't be reached")
         with closing(Control(address, certificate)) as control, tempfile.TemporaryDirectory() as folder:
-            known = None if place.plain else control.admit(public_keys(place.home))
+            known = None if place.plain else control.admit(public_keys(place.home), place.running is None)
             write_app(Path(folder))
             run = control.start(Path(folder))
         yield stack.enter_context(serving(Door(address, secret, certificate), run)), known
