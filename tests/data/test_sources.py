@@ -80,8 +80,8 @@ def images(count: int, *shape: int) -> Any:
 
 def test_all_sources_are_registered() -> None:
     assert sources.names() == [
-        "cifar10", "cifar100", "digits", "fashion-mnist", "femnist", "folder", "fractals", "huggingface",
-        "mnist", "npz", "parquet",
+        "cifar10", "cifar100", "digits", "elsewhere", "fashion-mnist", "femnist", "folder", "fractals",
+        "huggingface", "mnist", "npz", "owners", "parquet",
     ]  # fmt: skip
 
 
