@@ -30,6 +30,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: can't be read ({error.strerror or error})") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file ({error})") from None
+    except ValueError as error:  # what no file can be called
+        raise ConfigError(f"{path}: not a path ({error})") from None
     except _NotPlainError as error:
         raise ConfigError(f"{path}: not plain data ({error})") from None
     except yaml.YAMLError as error:

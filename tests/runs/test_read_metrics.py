@@ -62,6 +62,7 @@ def test_missing_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         '{"round": 1, "name": "a", "value": 1, "class": 2147483648}\n',
         f'{{"round": 1, "name": "a", "value": {"9" * 400}}}\n',
         '{"name": "a", "value": 1}\n',
+        '{"round": 1, "name": "\\ud800", "value": 1}\n',
     ],
 )
 def test_says_which_line_is_damaged(damage: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import platformdirs
 
+from mnemos.errors import DataError
 from mnemos.files import write_atomically
 from mnemos.plain import parse_json
 
@@ -49,14 +50,25 @@ def _remembered(name: str) -> dict[str, Any]:
 def data_folder() -> Path:
     """The folder that holds the published data sets: `$MNEMOS_DATA`, or one in the user's cache."""
     given = os.environ.get(VARIABLE)
-    return Path(given).expanduser() if given else cache_folder() / "data"
+    return expanded(given) if given else cache_folder() / "data"
 
 
 def locate(path: str) -> Path:
     """A user's path as it is, or below the data folder when it is relative and found only there."""
-    given = Path(path).expanduser()
+    given = expanded(path)
     below = data_folder() / given
-    return below if not given.exists() and below.exists() else given
+    try:
+        return below if not given.exists() and below.exists() else given
+    except OSError as error:  # a name that is too long
+        raise DataError(f"{path} can't be looked for ({error.strerror})") from None
+
+
+def expanded(path: str) -> Path:
+    """A user's path, in which `~` is a home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # of a user who isn't there
+        raise DataError(f"{path} can't be looked for ({error})") from None
 
 
 def missing(folder: Path, names: Iterable[str]) -> list[str]:

@@ -129,9 +129,9 @@ def save_encoder(path: Path, encoder: Encoder) -> None:
 
 def load_encoder(path: Path) -> Encoder:
     """Read a file of `save_encoder`, or any safetensors file, such as a run's model."""
-    if path.is_dir():
-        raise DataError(f"{path} is a folder, and a safetensors file with an encoder is expected")
     try:
+        if path.is_dir():
+            raise DataError(f"{path} is a folder, and a safetensors file with an encoder is expected")
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             about = parse_json((file.metadata() or {}).get(_ABOUT, "{}"))

@@ -72,7 +72,11 @@ class Run:
     def at(cls, path: Path | str) -> Run:
         """The run in a directory."""
         run = cls(Path(path))
-        if not run.file("experiment.yaml").is_file():
+        try:
+            found = run.file("experiment.yaml").is_file()
+        except OSError as error:
+            raise ConfigError(f"{path}: can't be looked for ({error.strerror})") from None
+        if not found:
             raise ConfigError(f"{path}: there is no run here (no experiment.yaml)")
         return run
 

@@ -116,6 +116,8 @@ def _check(row: Any) -> None:
         raise ValueError(row)
     if row.get("value") is not None:
         number(row["value"])
+    for text in (row["name"], row.get("layer") or ""):
+        text.encode()  # half of a pair of surrogates is no text
 
 
 def _all_at_once(path: Path) -> pd.DataFrame | None:
@@ -141,7 +143,7 @@ def _all_at_once(path: Path) -> pd.DataFrame | None:
         found["layer"] = pd.Series(columns["layer"], dtype="str")
         found["name"] = pd.Series(columns["name"], dtype="str")
         found["value"] = np.array(columns["value"], np.float64)
-    except OverflowError:
+    except (OverflowError, UnicodeEncodeError):
         return None
     return pd.DataFrame(found)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pydantic import Field
 
+from mnemos.data.folder import expanded
 from mnemos.models.encoder import Encoder, load_encoder
 from mnemos.models.model import Model
 from mnemos.pretrain.train import Tell
@@ -20,7 +19,7 @@ class File(Start):
 
     def check(self, model: Model, shape: tuple[int, ...]) -> Encoder | None:
         """The file can be read."""
-        return load_encoder(Path(self.path).expanduser())
+        return load_encoder(expanded(self.path))
 
     def encoder(self, model: Model, shape: tuple[int, ...], tell: Tell) -> Encoder | None:
         """The file's tensors."""
