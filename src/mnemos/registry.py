@@ -71,9 +71,10 @@ class Options(BaseModel):
     def parse(cls, options: dict[str, Any]) -> Self:
         """Validate options, raising a `ConfigError` that names the field."""
         try:
-            return cls.model_validate(options)
-        except ValidationError as error:
-            raise explain(error, cls) from None
+            try:
+                return cls.model_validate(options)
+            except ValidationError as error:
+                raise explain(error, cls) from None
         except UnicodeEncodeError:  # half of a pair of surrogates, or a byte that the shell couldn't decode
             raise ConfigError("found text that is not Unicode") from None
 

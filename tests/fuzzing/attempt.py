@@ -85,12 +85,12 @@ def fuzz(target: Target, inputs: int, seed: int, seen: Callable[[bytes], object]
 
     for sample in target.samples:
         refused = tally.refused
-        with _noted():
+        with _noted(tally):
             one(sample)
         if tally.refused > refused:
             tally.failures["a valid input is refused"] = sample
     for content in target.nasty:
-        with _noted():
+        with _noted(tally):
             one(content)
     many = hypothesis.given(target.inputs)(one)
     many = hypothesis.settings(
@@ -102,20 +102,21 @@ def fuzz(target: Target, inputs: int, seed: int, seen: Callable[[bytes], object]
         verbosity=hypothesis.Verbosity.quiet,
         print_blob=False,
     )(many)
-    with _noted():
+    with _noted(tally):
         hypothesis.seed(seed)(many)()
     return tally
 
 
 @contextmanager
-def _noted() -> Iterator[None]:
-    """Go on after a failure that is in the tally."""
+def _noted(tally: Tally) -> Iterator[None]:
+    """Go on after a failure that is in the tally; others are those of the fuzzing itself."""
+    before = dict(tally.failures)
     try:
         yield
     except KeyboardInterrupt:
         raise
-    except BaseException as error:
-        if isinstance(error, hypothesis.errors.HypothesisException):
+    except BaseException:
+        if tally.failures == before:
             raise
 
 

@@ -143,6 +143,7 @@ def femnist_converted(folder: Path) -> Target:
 
     sample = _npz(arrays)
     other = [{"writers": np.array(True)}, {"x_train": arrays["x_train"] / 2}, {"owners_test": np.array(1)}]
+    other.append({"key": np.frombuffer(b"\xff" * 8, "<U2")})
     nasty = [_npz({**arrays, **one}) for one in other]
     return Target(read, st.one_of(_arrays(arrays), mutated([sample])), [sample], [*nasty, *_npz_nasty()])
 
@@ -171,7 +172,11 @@ def npz(folder: Path) -> Target:
         return Npz(path=str(path)).load()
 
     inputs = st.one_of(_arrays(arrays), _headers(), mutated(samples))
-    return Target(read, inputs, samples, _npz_nasty())
+    wrong = [
+        np.frombuffer(code * 2, kind) for kind in ("<U1", ">U1") for code in (b"\xff" * 4, b"\0\xd8\xd8\0")
+    ]
+    nasty = [_npz({**arrays, "classes": names}) for names in wrong]
+    return Target(read, inputs, samples, [*nasty, *_npz_nasty()])
 
 
 def images(folder: Path) -> Target:
@@ -590,7 +595,8 @@ def _parquet(table: Any) -> bytes:
     try:
         pq.write_table(table, buffer)
     except (pa.ArrowException, ValueError):  # a type that Parquet hasn't
-        pq.write_table(table.select(["label"]) if table.num_columns > 1 else pa.table({}), buffer)
+        buffer = io.BytesIO()
+        pq.write_table(pa.table({"label": [1]}), buffer)
     return buffer.getvalue()
 
 

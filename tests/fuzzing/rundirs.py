@@ -84,7 +84,7 @@ def report(folder: Path) -> Target:
         if data["notes"]:
             raise ConfigError(data["notes"][0])
 
-    return _of_file(run, "metrics.jsonl", page, [sample], _lines(sample), [b"null\n", *_lacking(sample)[:6]])
+    return _of_file(run, "metrics.jsonl", page, [sample], _lines(sample), [b"null\n", *_lacking(sample)[:8]])
 
 
 def timing(folder: Path) -> Target:
@@ -128,7 +128,8 @@ def experiment(folder: Path) -> Target:
     run = _run(folder)
     sample = run.file("experiment.yaml").read_bytes()
     inputs = st.one_of(altered(run.experiment.model_dump(mode="json")), mutated([sample]))
-    return replace(_of_file(run, "experiment.yaml", read, [sample], inputs, []), nasty=_NASTY[:10])
+    half = as_json({**run.experiment.model_dump(mode="json"), "start": {"name": "file", "\ud800": 1}})
+    return replace(_of_file(run, "experiment.yaml", read, [sample], inputs, []), nasty=[*_NASTY[:10], half])
 
 
 def trained(folder: Path) -> Target:
@@ -238,6 +239,10 @@ def _lacking(sample: bytes) -> list[bytes]:
     ]
     found += [
         re.sub(rb'"%s": 1' % column, b'"%s": 77' % column, sample, count=3) for column in (b"client", b"task")
+    ]
+    found += [
+        re.sub(rb'("before_accuracy", "value": )[^,]+', rb"\g<1>" + value, sample)
+        for value in (b"null", b"1e999")
     ]
     for name in sorted(names):
         kept = [line for line in sample.splitlines(keepends=True) if b'"%s"' % name not in line]

@@ -70,4 +70,12 @@ def _entry(content: np.lib.npyio.NpzFile, name: str, path: Path) -> NDArray[Any]
         raise DataError(f"{path}: '{name}' holds {what}, and numbers or text are expected") from None
     if not isinstance(array, np.ndarray):
         raise DataError(f"{path}: '{name}' is not an array")
+    if array.dtype.kind == "U" and not _is_text(array):
+        raise DataError(f"{path}: '{name}' holds text that is not Unicode")
     return array
+
+
+def _is_text(array: NDArray[Any]) -> bool:
+    """Numpy takes any 32 bits for a sign, and Python doesn't."""
+    codes = np.frombuffer(array.tobytes(), np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+    return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes <= 0xDFFF))).any()

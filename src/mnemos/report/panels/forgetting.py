@@ -32,7 +32,8 @@ class ForgettingMaps(Panel):
         if not items:
             return
         most = max(float(np.abs(frame.lost).max()) for item in items for frame in item.frames)
-        most = max(0.1, math.ceil(most * 10 - 1e-6) / 10)  # the next tenth, for round numbers at the bar
+        # The next tenth, for round numbers at the bar.
+        most = max(0.1, math.ceil(min(most, 1.0) * 10 - 1e-6) / 10)
         yield HeatMaps(
             id="forgetting-maps",
             title="Local client forgetting",
@@ -71,7 +72,7 @@ def _frames(one: Reading) -> Iterator[Frame]:
             continue
         values = np.full((len(models), len(clients)), np.nan)
         values[row, column] = after.value[start:end]
-        if np.isnan(values).any():
+        if not (np.isfinite(values).all() and np.isfinite(before.value[known]).all()):
             continue
         yield Frame(
             str(number),

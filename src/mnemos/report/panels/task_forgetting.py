@@ -57,8 +57,10 @@ class TaskForgetting(Panel):
                 x="round",
                 views=(view,),
             )
-        most = max(float(lost["lost"].abs().max()) for *_, lost in known)
-        most = max(0.1, math.ceil(most * 10 - 1e-6) / 10)  # the next tenth, for round numbers at the bar
+        peaks = (float(lost["lost"].abs().max()) for *_, lost in known)
+        most = max(filter(math.isfinite, peaks), default=0.0)
+        # The next tenth, for round numbers at the bar.
+        most = max(0.1, math.ceil(min(most, 1.0) * 10 - 1e-6) / 10)
         scale = Map("Forgotten", "drop", "model of client i", "task j", "D", most)
         means = [(group, one, lost.groupby(["model", "task"])["lost"].mean()) for group, one, lost in known]
         yield HeatMaps(
