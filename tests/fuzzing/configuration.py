@@ -223,9 +223,9 @@ def recipe(folder: Path) -> Target:
     words = ["recipe.yaml", "base.yaml", ".", "/", "nothing.yaml"]
     more = [b"extends: recipe.yaml", b"extends: base.yaml", b"base: .", b"extends: 7", b"extends: /dev/null"]
     made = _written(read, [known, {**known, "base": "base.yaml"}], [dump_yaml(known).encode()], words)
-    huge, half = {"numbers": {"FedAvg": {"a": 10**400}}}, {"a\ud800": 1}
-    paths = [{"base": "\0"}, {"paper": "\ud800"}, {"extends": "x" * 5000}]
-    more += [as_json({**known, **wrong}) for wrong in (huge, half, {"base": {"rounds": 10**400}}, *paths)]
+    odd: list[dict[str, Any]] = [{"numbers": {"FedAvg": {"a": 10**400}}}, {"a\ud800": 1}]
+    odd += [{"base": {"rounds": 10**400}}, {"base": "\0"}, {"paper": "\ud800"}, {"extends": "x" * 5000}]
+    more += [as_json({**known, **wrong}) for wrong in odd]
     return replace(made, nasty=[*made.nasty, *more])
 
 
