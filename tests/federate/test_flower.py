@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -19,9 +18,7 @@ from mnemos.federate.processes import free_port
 from mnemos.federation import Federation
 from mnemos.runs.run import Run
 from owners import folders, images
-
-LONG = 240
-"""Seconds after which something is taken to hang."""
+from patience import LONG, wait_for
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -118,14 +115,6 @@ def serving(home, port, out, description):
     file.write_text(description.to_yaml())
     words = ("serve", str(file), "--home", str(home), "--port", str(port), "--out", str(home / out))
     return Started(home, f"serve-{out}", *words)
-
-
-def wait_for(found, what):
-    end = time.monotonic() + LONG
-    while not (value := found()):
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.2)
-    return value
 
 
 def rounds_done(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ from mnemos.federate.runtime import Door, answer_forever
 
 _AGAIN = 5.0
 """Seconds before a node that has gone is started again."""
+_HELD = 75.0
+"""Seconds of trying to get in: for 60 a SuperLink takes a client that was killed to be there still."""
 
 
 def join(
@@ -28,17 +31,26 @@ def join(
     secret, port = folder / "node.secret", free_port()
     door = Door(f"127.0.0.1:{port}", new_secret(secret))
     app = client_app(lambda _context: holder, say)
+    say(f"{holder.name} takes part with {holder.path} at {server}; Ctrl-C ends it")
+    end: float | None = None
     while True:
         (folder / "supernode.log").unlink(missing_ok=True)
-        node = supernode(server, keys, port, secret, folder)
-        say(f"{holder.name} takes part with {holder.path} at {server}; Ctrl-C ends it")
+        left = None if end is None else max(end - time.monotonic(), 1.0)
+        node = supernode(server, keys, port, secret, folder, left)
         try:
             answer_forever(door, app, lambda node=node: node.running)  # type: ignore[misc]
         finally:
             node.end()
-        if not _was_connected(node):
-            raise MnemosError(f"{server} doesn't let {holder.name} in: {_why(node)}")
-        say(f"the connection to {server} is lost; trying again")
+        if _was_connected(node):
+            end = None
+            say(f"the connection to {server} is lost; trying again")
+        else:
+            why = f"{server} doesn't let {holder.name} in: {_why(node)}"
+            if end is None:
+                end = time.monotonic() + _HELD
+                say(f"{why}; trying for {_HELD:g} s, as it may take an earlier client to be there still")
+            elif time.monotonic() > end:
+                raise MnemosError(why)
         time.sleep(_AGAIN)
 
 
@@ -73,5 +85,5 @@ def _was_connected(node: Process) -> bool:
 
 def _why(node: Process) -> str:
     """What the node says of its end, without the rest."""
-    text = node.last_words()
-    return text.rpartition("[code:")[2].partition("]")[2].strip() or text
+    said = re.findall(r"\[code: \d+\] (.+?)\.?$", node.log.read_text(errors="replace"), re.MULTILINE)
+    return said[-1] if said else node.last_words()

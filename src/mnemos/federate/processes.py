@@ -97,10 +97,14 @@ def superlink(home: Path, host: str, port: int, secret: Path, plain: bool) -> It
         process.end()
 
 
-def supernode(server: str, keys: Path | None, port: int, secret: Path, folder: Path) -> Process:
-    """A SuperNode that connects to a SuperLink; without keys in plain."""
+def supernode(
+    server: str, keys: Path | None, port: int, secret: Path, folder: Path, patience: float | None
+) -> Process:
+    """A SuperNode that connects to a SuperLink; without keys in plain, and without patience for ever."""
     command = ["flower-supernode", "--superlink", server, "--isolation", "process", "--port", str(port)]
     command += ["--superexec-auth-secret-file", str(secret)]
+    if patience is not None:
+        command += ["--max-wait-time", str(patience)]
     if keys is None:
         command.append("--insecure")
     else:

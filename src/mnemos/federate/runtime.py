@@ -14,26 +14,44 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
 from flwr.app import Context, Error, Message
 from flwr.cli.build import build_fab_from_disk
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode, SubStatus
-from flwr.common.serde import fab_to_proto, run_from_proto
+from flwr.common.constant import ErrorCode, Status, SubStatus
+from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
+    ListRunsRequest,
     RegisterNodeRequest,
     StartRunRequest,
+    StopRunRequest,
     UnregisterNodeRequest,
 )
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PullAppMessagesRequest,
+    PullTaskInputRequest,
+    PushTaskOutputRequest,
+)
 from flwr.serverapp import Grid
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectUnavailableError,
+    pull_and_inflate_object_from_tree,
+)
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -43,7 +61,7 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
-from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
 from mnemos.errors import MnemosError
 
@@ -51,6 +69,8 @@ _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 _NOT_KNOWN = {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
 _POLL = 0.1
 """Seconds between looks for work."""
+_PART = 1.0
+"""Seconds at most between looks for a part of a message."""
 _AWAY = 60.0
 """Seconds that a SuperLink may be away; Flower itself would wait for ever."""
 
@@ -82,30 +102,89 @@ def answer_forever(door: Door, app: ClientApp, going: Callable[[], bool]) -> Non
     with _closing(door.client("SuperExec")) as executor:
         while going():
             try:
-                found = executor.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+                token = _acquired(executor)
             except httpx.HTTPError as error:
                 # As a rule the node isn't up yet, or has just gone: the caller looks after it.
                 if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in _NOT_KNOWN:
                     raise MnemosError(
                         "the node doesn't know this process; another client may be using the same folder"
                     ) from None
-                found = None
-            if found is None or not found.token:
+                token = ""
+            if not token:
                 time.sleep(_POLL)
-                continue
-            try:
-                _answer(door, found.token, app)
-            except (httpx.HTTPError, RuntimeError):
-                continue  # the task is lost; whoever asked will notice
+            while token:
+                try:
+                    token = _answer(door, token, app, partial(_acquired, executor))
+                except (httpx.HTTPError, ObjectPullError, RuntimeError):
+                    break  # the task is lost; whoever asked will notice
 
 
-def _answer(door: Door, token: str, app: ClientApp) -> None:
+def _acquired(executor: RuntimeHttpClient) -> str:
+    """The token of a node's next task; empty if there is none."""
+    wanted = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+    return str(executor.AcquireTask(wanted).token)
+
+
+def _answer(door: Door, token: str, app: ClientApp, following: Callable[[], str]) -> str:
+    """Do a task; the token of the next one, if the node has begun it instead."""
     with _closing(door.client("flwr-clientapp", RuntimeTokenHttpInterceptor(token))) as client:
-        with _beating(client):
-            message, context, _, _ = pull_task_input(client)
-            reply, status, details = _reply(app, message, context)
-            push_message(client, reply, context)
+        try:
+            with _beating(client):
+                message, context = _pull(client, following)
+                reply, status, details = _reply(app, message, context)
+                push_message(client, reply, context)
+        except _SupersededError as other:
+            # Else the node would take it for a crash, and its report for the next task's answer.
+            client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.FAILED))
+            return other.token
         push_task_output(client, context, status, details)
+    return ""
+
+
+class _SupersededError(Exception):
+    """A node has another task before all of a message has come."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+
+def _pull(client: RuntimeHttpClient, following: Callable[[], str]) -> tuple[Message, Context]:
+    """A task's message.
+
+    A task is there before all of its message is. If the server is killed in between, the rest never comes,
+    and Flower would wait two hours for it. As a node has one message at a time, its next task tells.
+    """
+    task = client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
+    TaskIdentity.node_id = task.context.node_id
+    context = context_from_proto(task.context)
+    trees = client.PullMessages(PullAppMessagesRequest()).message_object_trees
+    if not trees:
+        raise RuntimeError("a task without a message")
+    node = Node(node_id=context.node_id)
+    pull = make_pull_object_fn_protobuf(client.PullObject, node, context.run_id)
+    confirm = make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, context.run_id)
+
+    def pull_or_leave(number: str) -> bytes:
+        try:
+            return pull(number)
+        except ObjectUnavailableError:
+            if token := following():
+                raise _SupersededError(token) from None
+            raise
+
+    message = pull_and_inflate_object_from_tree(
+        trees[0],
+        pull_or_leave,
+        confirm,
+        return_type=Message,
+        max_time=None,
+        max_tries_per_object=None,
+        initial_backoff=_POLL,
+        backoff_cap=_PART,
+    )
+    message.metadata.__dict__["_message_id"] = trees[0].object_id  # it isn't among what a message is sent as
+    return message, context
 
 
 def _reply(app: ClientApp, message: Message, context: Context) -> tuple[Message, str, str]:
@@ -139,6 +218,12 @@ class Control:
             else self._client.RegisterNode(RegisterNodeRequest(public_key=key, name=name)).node_id: name
             for name, key in keys.items()
         }
+
+    def stop_all(self) -> None:
+        """Stop all runs: what a server that was killed has left behind, and nodes would still ask for."""
+        for number, run in self._client.ListRuns(ListRunsRequest()).run_dict.items():
+            if run.status.status != Status.FINISHED:
+                self._client.StopRun(StopRunRequest(run_id=number))
 
     def start(self, app: Path) -> int:
         """Start a run of an app: its number."""

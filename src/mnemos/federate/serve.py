@@ -69,6 +69,8 @@ def connected(place: Place) -> Iterator[tuple[Grid, Mapping[int, str] | None]]:
                 raise MnemosError(f"{address} can't be reached")
         with closing(Control(address, certificate)) as control, tempfile.TemporaryDirectory() as folder:
             known = None if place.plain else control.admit(public_keys(place.home), place.running is None)
+            if place.running is None:
+                control.stop_all()
             write_app(Path(folder))
             run = control.start(Path(folder))
         yield stack.enter_context(serving(Door(address, secret, certificate), run)), known
