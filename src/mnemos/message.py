@@ -21,6 +21,7 @@ from torch import Tensor
 from mnemos.data.dataset import Source, sources
 from mnemos.errors import DataError
 from mnemos.local import Local
+from mnemos.measures.counting import Counts, Groups
 from mnemos.methods.exchange import State, Update
 from mnemos.methods.method import Method, methods
 from mnemos.models.model import Model, models
@@ -165,16 +166,27 @@ class Exam:
     part: Literal["train", "test"]
     samples: Tensor
     """Indices of them, in the part."""
+    groups: Groups | None = None
+    """What is counted beside all that is right, if anything."""
+    known: Tensor | None = None
+    """Indices of training samples by whose labels the client is to correct its answers, if it is."""
 
     def to_bytes(self) -> bytes:
         """The exam as one buffer."""
         tensors = {"model": self.model, "buffers": self.buffers, "samples": self.samples}
-        return pack(tensors, {}, {"plan": self.plan.model_dump(mode="json"), "part": self.part})
+        if self.known is not None:
+            tensors["known"] = self.known
+        views: State = {}
+        if self.groups is not None:
+            tensors["groups"] = self.groups.of
+            views = {str(number): view for number, view in enumerate(self.groups.views)}
+        header = {"plan": self.plan.model_dump(mode="json"), "part": self.part}
+        return pack(tensors, {"views": views}, header)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Exam:
         """The exam in a buffer."""
-        header, tensors, _ = unpack(data)
+        header, tensors, states = unpack(data, "views")
         try:
             part: Literal["train", "test"] = "test" if header["part"] == "test" else "train"
             return cls(
@@ -183,6 +195,8 @@ class Exam:
                 _vector(tensors, "buffers"),
                 part,
                 _vector(tensors, "samples", torch.int64),
+                _groups(tensors, states["views"]) if "groups" in tensors else None,
+                _vector(tensors, "known", torch.int64) if "known" in tensors else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"message: not an exam ({_reason(error)})") from None
@@ -196,22 +210,30 @@ class Tally:
     hits: int
     loss: float
     """Summed over the samples."""
+    counts: Counts | None = None
+    """By groups, if it was asked for."""
+    corrected: int | None = None
+    """Hits of the corrected answers, if these were asked for."""
 
     def to_bytes(self) -> bytes:
         """The tally as one buffer."""
-        return pack({}, {}, {"samples": self.samples, "hits": self.hits, "loss": self.loss})
+        counts = self.counts
+        tensors = {} if counts is None else {"sizes": counts.sizes, "right": counts.right}
+        header = {"samples": self.samples, "hits": self.hits, "loss": self.loss, "corrected": self.corrected}
+        return pack(tensors, {}, header)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Tally:
         """The tally in a buffer, if it can be one."""
-        header, _, _ = unpack(data)
+        header, tensors, _ = unpack(data)
         try:
-            tally = cls(
-                _read(header, "samples", whole), _read(header, "hits", whole), _read(header, "loss", number)
-            )
+            samples = _read(header, "samples", whole)
+            counts = _counts(tensors, samples) if tensors else None
+            hits, loss = _read(header, "hits", whole), _read(header, "loss", number)
+            tally = cls(samples, hits, loss, counts, _read(header, "corrected", _whole_or_none))
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"message: not a tally ({_reason(error)})") from None
-        if not (0 <= tally.hits <= tally.samples and math.isfinite(tally.loss)):
+        if not (max(tally.hits, tally.corrected or 0) <= tally.samples and math.isfinite(tally.loss)):
             raise DataError(f"message: {tally.hits} of {tally.samples} right with a loss of {tally.loss}")
         return tally
 
@@ -259,7 +281,42 @@ def _read(header: Mapping[str, Any], name: str, parse: Callable[[Any], _T]) -> _
 def _limit(value: Any) -> int | None:
     if value == 0:
         raise ValueError("found 0, and one at least is expected")
+    return _whole_or_none(value)
+
+
+def _whole_or_none(value: Any) -> int | None:
     return None if value is None else whole(value)
+
+
+def _groups(tensors: Mapping[str, Tensor], views: State) -> Groups:
+    groups = Groups(
+        _vector(tensors, "groups", torch.int64), tuple(views[name] for name in sorted(views, key=int))
+    )
+    classes = len(groups.of)
+    if not (classes and int(groups.of.min()) >= -1 and int(groups.of.max()) < classes and groups.views):
+        raise ValueError("groups: a number from -1 on for each class is expected, and a view")
+    for view in groups.views:
+        if view.dtype != torch.bool or view.shape not in {(1, classes), (groups.count, classes)}:
+            raise ValueError(
+                f"views: found {view.dtype} {list(view.shape)}, "
+                f"and {groups.count} or 1 by {classes} of {torch.bool} is expected"
+            )
+    return groups
+
+
+def _counts(tensors: Mapping[str, Tensor], samples: int) -> Counts:
+    sizes, right = _vector(tensors, "sizes", torch.int64), tensors["right"]
+    if right.dtype != torch.int64 or right.ndim != 2 or right.shape[1] != len(sizes):
+        raise ValueError(
+            f"right: found {right.dtype} {list(right.shape)}, and {len(sizes)} a row is expected"
+        )
+    if bool((right < 0).any() or (right > sizes).any()) or _sum(sizes) > samples:
+        raise ValueError(f"right: found more than the {samples} samples that there are, or less than none")
+    return Counts(samples, sizes, right)
+
+
+def _sum(sizes: Tensor) -> int:
+    return sum(sizes.tolist())  # of any size, without an overflow
 
 
 def _vector(tensors: Mapping[str, Tensor], name: str, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -22,8 +23,9 @@ from mnemos.engines.flower import OLDEST, ROUND, Flower, FlowerRunner
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.groups import Group
+from mnemos.measures.counting import Counts, Groups
 from mnemos.measures.measure import Told
-from mnemos.message import Task
+from mnemos.message import Tally, Task
 from mnemos.methods.exchange import Server, State
 from mnemos.models.mixed import Mixed
 from mnemos.states import Shelves
@@ -75,16 +77,35 @@ class RemoteEvaluator:
             count = int(np.count_nonzero(owners == client))
             own = torch.arange(count) if indices is None else indices[torch.from_numpy(owners == client)]
             samples[client] = own
-        found = self._runner.examine(model, buffers, "test" if test else "train", samples)
+        examine = partial(self._runner.examine, model, buffers, "test" if test else "train", samples)
+        found = examine()
         right, losses = (torch.full((len(owners),), float("nan"), dtype=torch.float64) for _ in range(2))
         for client, tally in found.items():
             where = torch.from_numpy(np.flatnonzero(owners == client))
             right[where] = (torch.arange(len(where)) < tally.hits).double()
             losses[where] = tally.loss / max(tally.samples, 1)
-        return Told.of(right, losses)
+        return Told.of(right, losses, len(self._dataset.classes), _Owners(examine))
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+class _Owners:
+    """Those whose samples a model was evaluated on, to be asked more of it."""
+
+    def __init__(self, examine: Callable[..., dict[int, Tally]]) -> None:
+        """`examine`: asks them of the model; takes what is to be counted."""
+        self._examine = examine
+
+    def counts(self, groups: Groups) -> Counts:
+        """How often it is right, by groups of classes."""
+        found = (tally.counts for tally in self._examine(groups=groups).values())
+        return Counts.sum([counts for counts in found if counts is not None], groups)
+
+    def personalised(self, known: Callable[[int], Ints]) -> dict[int, int]:
+        """How often it is right at each client, corrected for the labels of these training samples of its."""
+        found = self._examine(known=known)
+        return {client: tally.corrected for client, tally in found.items() if tally.corrected is not None}
 
 
 def check_remote(experiment: Experiment, dataset: Dataset) -> None:
@@ -98,7 +119,7 @@ def check_remote(experiment: Experiment, dataset: Dataset) -> None:
         return
     partition, clock = experiment.partition, experiment.clock
     known = isinstance(partition, Natural) and partition.clients == 0 and partition.min_samples == 1
-    measure = next((type(one).name for one in experiment.measures if one.needs_labels), None)
+    measure = next((type(one).name for one in experiment.measures if not one.remote), None)
     sentences = (
         (
             not isinstance(experiment.engine, Flower),
@@ -127,7 +148,7 @@ def check_remote(experiment: Experiment, dataset: Dataset) -> None:
         (
             measure is not None,
             "measures",
-            f"found {measure}, which goes by labels and answers; these stay with the owners",
+            f"found {measure}, which goes by single labels or answers; these stay with the owners",
         ),
     )
     for wrong, field, sentence in sentences:

@@ -15,8 +15,11 @@ from mnemos.data.sources.npz import Npz
 from mnemos.engines.flower import ROUND
 from mnemos.errors import ConfigError, DataError, MnemosError, PausedError
 from mnemos.experiment import Experiment
+from mnemos.federate.holder import Holder
 from mnemos.federation import Federation
-from mnemos.message import Exam, pack, unpack, update_from_bytes
+from mnemos.measures.counting import Groups
+from mnemos.measures.measure import Measure
+from mnemos.message import Exam, Tally, pack, unpack, update_from_bytes
 from mnemos.runs.execute import resume, start
 from owners import folders, joined
 
@@ -34,7 +37,25 @@ CASES = {
         "local": {"steps": 2, "optimizer": {"name": "sgd", "momentum": 0.9}, "optimizer_state": "kept"}
     },
     "tasks": {"stream": {"name": "tasks", "tasks": 3}, "method": {"name": "fedavg", "loss": "task-ce"}},
+    "accuracies": {
+        "stream": {"name": "tasks", "tasks": 3},
+        "evaluate": {"every": 2, "test_every": 2},
+        "measures": [
+            "class-accuracy",
+            "continual",
+            "personalised",
+            {"name": "task-forgetting", "on": "validation"},
+        ],
+    },
+    "accuracies on validation": {
+        "stream": {"name": "tasks", "tasks": 3},
+        "measures": ["class-accuracy", {"name": "continual", "on": "validation"}, "task-forgetting"],
+    },
 }
+
+
+class Single(Measure):
+    """A measure that doesn't say that it can do with what owners tell."""
 
 
 def experiment(paths, **changes):
@@ -54,6 +75,12 @@ def experiment(paths, **changes):
     )
 
 
+def asked_for(record):
+    """Not forgetting by class, nor personalised inference on samples of others."""
+    by_class = record.cls is not None and record.name in {"before_accuracy", "after_accuracy"}
+    return not by_class and not record.name.startswith(("personalised_test", "plain_test"))
+
+
 def play(description, rounds=4):
     federation = Federation(description)
     with federation.open() as runner:
@@ -71,7 +98,7 @@ def start_and_stop(description, folder, after):
 
 @pytest.mark.parametrize("case", CASES)
 def test_owners_come_to_the_same_model_bit_for_bit(case, tmp_path):
-    """And to the same records, but for what only labels could tell."""
+    """And to the same records, but for what nobody is asked."""
     paths = folders(tmp_path)
     description = experiment(paths, **CASES[case])
     here, expected = play(description)
@@ -79,9 +106,9 @@ def test_owners_come_to_the_same_model_bit_for_bit(case, tmp_path):
     assert torch.equal(here.server.model, there.server.model)
     assert torch.equal(here.server.buffers, there.server.buffers)
     for one, other in zip(expected, found, strict=True):
-        wanted = [record for record in one.records if record.cls is None]
-        assert [(r.name, r.client, r.model, r.round) for r in other.records] == [
-            (r.name, r.client, r.model, r.round) for r in wanted
+        wanted = [record for record in one.records if asked_for(record)]
+        assert [(r.name, r.client, r.model, r.round, r.task, r.cls) for r in other.records] == [
+            (r.name, r.client, r.model, r.round, r.task, r.cls) for r in wanted
         ]
         assert [r.value for r in other.records] == pytest.approx([r.value for r in wanted])
 
@@ -189,10 +216,61 @@ def test_validation_is_that_of_the_owners_who_answer(tmp_path):
     assert len([r for r in everybody.records if r.name == "validation_accuracy"]) == 4
 
 
+def test_whose_owners_are_not_the_same_as_before_is_not_compared(tmp_path):
+    """Task by task, the second client's model would be judged by fewer samples than the first's."""
+    paths = folders(tmp_path)
+    changes = {
+        "stream": {"name": "tasks", "tasks": 3},
+        "measures": [{"name": "task-forgetting", "on": "validation"}],
+        "participation": 1.0,
+    }
+    remote, link = joined(experiment(paths, **changes), paths, tmp_path)
+    federation = Federation(remote)
+    ask, exams = link.ask, []
+
+    def losing(kind, questions, timeout):
+        if kind == "evaluate":
+            exams.append(set(questions))
+            link.gone = {1} if len(exams) == 6 else set()  # counts before, of clients 0, 1 and 2
+        return ask(kind, questions, timeout)
+
+    link.ask = losing
+    with federation.open() as runner:
+        records = federation.advance(runner).records
+    federation.close()
+    assert exams == [{0, 1, 2}] * 8
+    assert {r.model for r in records if r.name == "after_accuracy"} == {0, 2}
+
+
+def test_counts_that_nobody_has_asked_for_or_that_can_not_be_are_not_listened_to(tmp_path, monkeypatch):
+    """By class one owner counts too few classes, another more than it has samples: they are left out."""
+    paths = folders(tmp_path)
+    remote, link = joined(experiment(paths), paths, tmp_path)
+    federation = Federation(remote)
+
+    def lies(holder, change):
+        def answer(kind, run, body):
+            tally = Tally.from_bytes(Holder.answer(holder, kind, run, body))
+            return replace(tally, counts=tally.counts and change(tally.counts)).to_bytes()
+
+        monkeypatch.setattr(holder, "answer", answer)
+
+    lies(link.holders[0], lambda counts: replace(counts, sizes=counts.sizes[1:], right=counts.right[:, 1:]))
+    lies(link.holders[1], lambda counts: replace(counts, sizes=counts.sizes + 1))
+    with federation.open():
+        scores = federation._judge(federation.dataset.train, federation._held_out).together
+        counts = scores.counts(Groups.of_classes(scores.classes))
+        assert len(federation.flow.assignment.held_out(2)) == counts.samples == int(counts.sizes.sum())
+    federation.close()
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"measures": ["class-accuracy"]}, "measures: found class-accuracy, which goes by labels"),
+        (
+            {"measures": [f"{__name__}:Single"]},
+            f"measures: found {__name__}:Single, which goes by single labels or answers",
+        ),
         ({"stream": "drift"}, "stream: found drift, which is a simulation's"),
         ({"faults": [{"name": "drop-outs", "rate": 0.5}]}, "faults: found some, which are a simulation's"),
         ({"clock": "fedasync", "evaluate": {}}, "clock: found an asynchronous one"),

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from fuzzing import tensors
 from fuzzing.attempt import Target
@@ -18,6 +19,7 @@ from mnemos.experiment import Experiment
 from mnemos.federate.enrol import among, described, question
 from mnemos.federate.holder import Holder, Question
 from mnemos.federation import Federation
+from mnemos.measures.counting import Counts, Groups
 from mnemos.message import Tally, pack
 
 _QUESTION = {"reading": {"test": 0.2}, "classes": ["0", "1", "2"], "tasks": [[0, 1], [2]]}
@@ -71,9 +73,13 @@ def description(folder: Path) -> Target:
 
 def tally(folder: Path) -> Target:
     """How a model did at an owner."""
-    sample = Tally(10, 7, 3.5).to_bytes()
-    nasty = [pack({}, {}, {"samples": 1, "hits": 2, "loss": 0.0}), pack({}, {}, {"loss": float("nan")})]
-    return Target(Tally.from_bytes, tensors.files([sample], "mnemos"), [sample], nasty)
+    counts = Counts(10, torch.tensor([6, 3]), torch.tensor([[5, 2], [6, 0]]))
+    samples = [Tally(10, 7, 3.5).to_bytes(), Tally(10, 7, 3.5, counts).to_bytes()]
+    header = {"samples": 10, "hits": 2, "loss": 0.0}
+    nasty = [pack({}, {}, {**header, "hits": 11}), pack({}, {}, {**header, "loss": float("nan")})]
+    most = torch.full((2,), 2**63 - 1)  # their sum is below zero
+    nasty += [pack({"sizes": most, "right": most[None]}, {}, header), pack({"sizes": most}, {}, header)]
+    return Target(Tally.from_bytes, tensors.files(samples, "mnemos"), samples, nasty)
 
 
 def _holder(folder: Path) -> Holder:
@@ -102,7 +108,8 @@ def _asked(folder: Path, kind: Kind) -> Target:
     federation = Federation(remote.model_copy(update={"engine": remote.engine.over(link)}))  # type: ignore[attr-defined]
     with federation.open() as runner:
         list(runner.run(federation._tasks(1, runner)))
-        federation._judge(federation.dataset.test, None)
+        scores = federation._judge(federation.dataset.test, None).together
+        scores.counts(Groups.of_classes(scores.classes))
     federation.close()
     sample = link.asked[kind]
     return Target(

@@ -131,9 +131,9 @@ def test_a_task_without_a_sample_has_no_number():
 
 
 def test_a_class_of_no_task_is_never_an_answer():
-    answers = Answers(SCORES, [np.array([0, 3])])
+    answers = Answers(SCORES, [np.array([0, 3])], [0])
     assert answers.sizes.tolist() == [3]
-    assert answers.among([0]).tolist() == answers.aware().tolist() == [2]
+    assert answers.right.tolist() == answers.aware.tolist() == [2]
 
 
 # --- whose update made it forget ----------------------------------------------------------------------
@@ -294,8 +294,8 @@ def test_what_the_watch_sees_is_what_came_back(streamed):
         assert set(after) == {(update.client, task) for update in updates for task in discovered}
         for update in updates:
             scores = evaluator(before.model + update.delta, update.buffers, federation.dataset.test)
-            answers = Answers(scores, flow.tasks)
-            expected = dict(answers.shares(answers.among(discovered)))
+            answers = Answers(scores, flow.tasks, discovered)
+            expected = dict(answers.shares(answers.right))
             for task in discovered.tolist():
                 assert after[update.client, task] == pytest.approx(expected[task])
 

@@ -5,7 +5,7 @@ Nothing here knows Flower itself: questions go out over a `Link`, and answers co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, Protocol, Self
 
@@ -15,9 +15,11 @@ from pydantic import Field, PrivateAttr
 from torch import Tensor
 
 from mnemos.data.dataset import Dataset
+from mnemos.data.partition import Ints
 from mnemos.data.sources.elsewhere import Elsewhere
 from mnemos.engines.engine import Engine, Lost, Runner, Work, engines
 from mnemos.errors import ConfigError, DataError
+from mnemos.measures.counting import Counts, Groups
 from mnemos.message import Exam, Plan, Tally, Task, update_from_bytes
 from mnemos.methods.exchange import Update
 
@@ -87,9 +89,18 @@ class FlowerRunner(Runner):
             yield heard.pop(client)
 
     def examine(
-        self, model: Tensor, buffers: Tensor, part: Literal["train", "test"], samples: Mapping[int, Tensor]
+        self,
+        model: Tensor,
+        buffers: Tensor,
+        part: Literal["train", "test"],
+        samples: Mapping[int, Tensor],
+        groups: Groups | None = None,
+        known: Callable[[int], Ints] | None = None,
     ) -> dict[int, Tally]:
-        """How a model does on clients' samples; who isn't heard of, or says what can't be, is left out."""
+        """How a model does on clients' samples; who isn't heard of, or says what can't be, is left out.
+
+        `known`: a client's training samples, by whose labels it is to correct the model's answers.
+        """
         questions = {
             client: Exam(
                 self._told(client),
@@ -97,6 +108,8 @@ class FlowerRunner(Runner):
                 buffers,
                 part,
                 indices - (self._first[client] if part == "train" else 0),
+                groups,
+                None if known is None else torch.from_numpy(known(client) - self._first[client]),
             ).to_bytes()
             for client, indices in samples.items()
         }
@@ -108,7 +121,11 @@ class FlowerRunner(Runner):
                 tally = Tally.from_bytes(answer)
             except DataError:
                 continue
-            if tally.samples == len(samples[client]):
+            asked = _shape(groups), known is not None
+            if (tally.samples, _shape(tally.counts), tally.corrected is not None) == (
+                len(samples[client]),
+                *asked,
+            ):
                 found[client] = tally
         return found
 
@@ -126,6 +143,13 @@ class FlowerRunner(Runner):
         """The plan as a client is told it: nobody needs to know of the other owners."""
         own = self._data.model_copy(update={"owners": (self._data.owners[client],)})
         return self.plan.model_copy(update={"data": own})
+
+
+def _shape(counted: Groups | Counts | None) -> tuple[int, int] | None:
+    """How many views and groups are asked for, or counted."""
+    if isinstance(counted, Groups):
+        return len(counted.views), counted.count
+    return None if counted is None else (counted.right.shape[0], counted.right.shape[1])
 
 
 def _read(task: Task, answer: bytes) -> Update | Lost:

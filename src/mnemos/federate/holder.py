@@ -28,6 +28,8 @@ from mnemos.engines.flower import OLDEST, ROUND, Kind
 from mnemos.errors import DataError, MnemosError
 from mnemos.files import remove_unfinished, write_atomically
 from mnemos.measures.evaluate import Evaluator
+from mnemos.measures.measure import Scores
+from mnemos.measures.personalised import personalised
 from mnemos.message import Exam, Plan, Tally, Task, pack, unpack, update_to_bytes
 from mnemos.methods.exchange import State
 from mnemos.plain import parse_json
@@ -124,7 +126,9 @@ class Holder:
         with closing(Evaluator(module, dataset, method.buffers.in_batches, method.head.read)) as evaluator:
             scores = evaluator(exam.model, exam.buffers, split, exam.samples)
         loss = float(scores.losses.double().sum())
-        return Tally(len(exam.samples), int(scores.hits.sum()), loss).to_bytes()
+        counts = None if exam.groups is None else scores.counts(exam.groups)
+        corrected = None if exam.known is None else _corrected(scores, dataset, exam.known)
+        return Tally(len(exam.samples), int(scores.hits.sum()), loss, counts, corrected).to_bytes()
 
     def _dataset(self, plan: Plan) -> Dataset:
         """Its data, as all of the federation understand theirs."""
@@ -138,6 +142,15 @@ class Holder:
                 f"its data has changed since the run began: there are {found[0]} and {found[1]} samples"
             )
         return dataset
+
+
+def _corrected(scores: Scores, dataset: Dataset, known: Tensor) -> int:
+    """How many are right once the answers are corrected for the labels of some training samples."""
+    _check_indices(known, len(dataset.train))
+    counts = dataset.train.labels[known].bincount(minlength=len(dataset.classes))
+    owner = np.zeros(len(scores.labels), np.int64)
+    predicted = personalised(scores.logits, counts.numpy()[None], owner)
+    return int(np.count_nonzero(predicted == scores.labels.numpy()))
 
 
 @lru_cache(1)

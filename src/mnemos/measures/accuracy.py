@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
-import torch
 
+from mnemos.measures.counting import Groups
 from mnemos.measures.measure import Measure, Moment, Record, measures
 
 
@@ -15,7 +15,7 @@ from mnemos.measures.measure import Measure, Moment, Record, measures
 class ClassAccuracy(Measure):
     """Accuracy on the samples of each class, of the test set where it was evaluated, else of validation."""
 
-    needs_labels: ClassVar[bool] = True
+    remote: ClassVar[bool] = True
 
     def records(self, moment: Moment) -> Iterator[Record]:
         """One record a class that has samples."""
@@ -23,15 +23,16 @@ class ClassAccuracy(Measure):
         if scores is None:
             return
         name = "test_accuracy" if moment.test else "validation_accuracy"
-        counts = torch.bincount(scores.labels)
-        right = torch.bincount(scores.labels[scores.hits], minlength=len(counts))
-        for label in counts.nonzero().flatten().tolist():
-            yield Record(moment.round, name, float(right[label] / counts[label]), cls=label)
+        counts = scores.counts(Groups.of_classes(scores.classes))
+        for label in counts.sizes.nonzero().flatten().tolist():
+            yield Record(moment.round, name, float(counts.right[0, label] / counts.sizes[label]), cls=label)
 
 
 @measures.register("client-accuracy")
 class ClientAccuracy(Measure):
     """The global model's accuracy on each client's own validation samples."""
+
+    remote: ClassVar[bool] = True
 
     def records(self, moment: Moment) -> Iterator[Record]:
         """One record a client that has validation samples."""

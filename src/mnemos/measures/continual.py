@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from mnemos.data.partition import Ints
 from mnemos.errors import ConfigError
+from mnemos.measures.counting import Groups
 from mnemos.measures.measure import Measure, Moment, Occasions, Record, Scores, measures
 
 On = Literal["test", "validation"]
@@ -36,7 +36,7 @@ class Continual(Measure):
     Average accuracy, forgetting and transfer are worked out of these afterwards (`mnemos.runs.continual`).
     """
 
-    needs_labels: ClassVar[bool] = True
+    remote: ClassVar[bool] = True
     from_the_start: ClassVar[bool] = True
 
     on: On = Field("test", description="whose samples: the test set's, or clients' validation samples")
@@ -61,13 +61,13 @@ class Continual(Measure):
         if scores is None:
             return
         number, flow = moment.round, moment.flow
-        answers = Answers(scores, flow.tasks)
-        for task, value in answers.shares(answers.aware()):
-            yield Record(number, "task_aware_accuracy", value, task=task)
         discovered = flow.discovered(number)
-        if not len(discovered):
+        answers = Answers(scores, flow.tasks, discovered)
+        for task, value in answers.shares(answers.aware):
+            yield Record(number, "task_aware_accuracy", value, task=task)
+        if not (len(discovered) and answers.samples):
             return
-        right = answers.among(discovered)
+        right = answers.right
         for task, value in answers.shares(right):
             if task in discovered:
                 yield Record(number, "task_accuracy", value, task=task)
@@ -77,7 +77,7 @@ class Continual(Measure):
                 value = float(right[reached].sum() / size)
                 yield Record(number, "reached_accuracy", value, client=client, task=flow.task(client, number))
         # These come last: where they are, an evaluation is complete.
-        yield Record(number, "all_classes_accuracy", float(right.sum() / len(scores.labels)))
+        yield Record(number, "all_classes_accuracy", float(right.sum() / answers.samples))
         if (size := answers.sizes[discovered].sum()) > 0:
             yield Record(number, "discovered_accuracy", float(right[discovered].sum() / size))
 
@@ -89,35 +89,26 @@ def needs_tasks(occasions: Occasions) -> None:
 
 
 class Answers:
-    """A model's answers to the samples of each task."""
+    """How often a model is right of the samples of each task."""
 
-    def __init__(self, scores: Scores, tasks: Sequence[Ints]) -> None:
-        self._logits, self._labels, self._count = scores.logits, scores.labels, len(tasks)
-        self._task_of = torch.full((scores.logits.shape[1],), -1)
+    def __init__(self, scores: Scores, tasks: Sequence[Ints], among: Sequence[int] | Ints) -> None:
+        """`among`: the tasks whose classes it may answer with."""
+        task_of = torch.full((scores.classes,), -1)
         for task, classes in enumerate(tasks):
-            self._task_of[torch.from_numpy(classes)] = task
-        self._tasks = self._task_of[scores.labels]
-        self.sizes = self._by_task(torch.ones_like(scores.labels, dtype=torch.bool))
-        """How many samples there are of each task."""
-
-    def among(self, tasks: Sequence[int] | Ints) -> Ints:
-        """How many samples of each task it gets right when it answers with classes of some tasks alone."""
-        allowed = torch.isin(self._task_of, torch.as_tensor(tasks))
-        return self._right(allowed[None])
-
-    def aware(self) -> Ints:
-        """How many it gets right when it answers with classes of a sample's own task alone."""
-        return self._right(self._task_of == self._tasks[:, None])
+            task_of[torch.from_numpy(classes)] = task
+        own = task_of == torch.arange(len(tasks))[:, None]
+        some = torch.isin(task_of, torch.as_tensor(among))[None]
+        counts = scores.counts(Groups(task_of, (own, some)))
+        self.samples = counts.samples
+        """How many there are, of tasks or not."""
+        self.sizes: Ints = counts.sizes.numpy()
+        """How many there are of each task."""
+        self.aware: Ints = counts.right[0].numpy()
+        """How many of each task it gets right when it answers with classes of a sample's own task alone."""
+        self.right: Ints = counts.right[1].numpy()
+        """How many when it answers with classes of those tasks alone."""
 
     def shares(self, right: Ints) -> Iterator[tuple[int, float]]:
         """Each task that has samples, and the share of them that is right."""
         for task in np.flatnonzero(self.sizes).tolist():
             yield task, float(right[task] / self.sizes[task])
-
-    def _right(self, allowed: Tensor) -> Ints:
-        answers = self._logits.masked_fill(~allowed, -torch.inf).argmax(1)
-        return self._by_task((answers == self._labels) & (self._tasks >= 0))
-
-    def _by_task(self, which: Tensor) -> Ints:
-        tasks = self._tasks[which].numpy()
-        return np.bincount(tasks[tasks >= 0], minlength=self._count)

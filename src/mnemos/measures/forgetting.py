@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ class Forgetting(Measure):
     - `own_accuracy`, the mean over k of Acc_k(w_t^k).
     """
 
+    remote: ClassVar[bool] = True
     rounds: tuple[int, ...] | int = ()
 
     def watch(self, opening: Opening) -> Watch | None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mnemos.data.partition import Assignment, Ints
 from mnemos.data.stream import Flow
+from mnemos.measures.counting import Counts, Groups, count
 from mnemos.ranks.spectra import Spectra
 from mnemos.registry import Part, Registry
 from mnemos.vector import Layout
@@ -77,6 +78,25 @@ class Scores:
         """Whether there is a label and an answer for each sample, and not only whether it was right."""
         return True
 
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return self.logits.shape[1]
+
+    def counts(self, groups: Groups) -> Counts:
+        """How often it is right, by groups of classes."""
+        return count(self.logits, self.labels, groups)
+
+
+class Owners(Protocol):
+    """Those who have the samples: each question is one more message to all of them."""
+
+    def counts(self, groups: Groups) -> Counts:
+        """How often the model is right, by groups of classes."""
+
+    def personalised(self, known: Callable[[int], Ints]) -> dict[int, int]:
+        """How often it is right at each client, corrected for the labels of these training samples of its."""
+
 
 @dataclass(frozen=True)
 class Told(Scores):
@@ -87,11 +107,16 @@ class Told(Scores):
     """
 
     right: Tensor
+    owners: Owners
 
     @classmethod
-    def of(cls, right: Tensor, losses: Tensor) -> Told:
+    def of(cls, right: Tensor, losses: Tensor, classes: int, owners: Owners) -> Told:
         """Nothing but what was right, and how wrong the rest was."""
-        return cls(torch.empty(len(right), 0), torch.empty(0, dtype=torch.int64), losses, right)
+        return cls(torch.empty(0, classes), torch.empty(0, dtype=torch.int64), losses, right, owners)
+
+    def counts(self, groups: Groups) -> Counts:
+        """Of the owners who are heard of."""
+        return self.owners.counts(groups)
 
     @property
     def hits(self) -> Tensor:
@@ -213,8 +238,8 @@ class Occasions:
 class Measure(Part):
     """Something that can be recorded: at an evaluation, in rounds of its own, or of a round's updates."""
 
-    needs_labels: ClassVar[bool] = False
-    """Whether it goes by samples' labels or a model's answers, which owners keep to themselves."""
+    remote: ClassVar[bool] = False
+    """Whether it can do with what owners tell in a federation: counts, and no single label or answer."""
     from_the_start: ClassVar[bool] = False
     """Whether it looks at the model before it is trained, too: after a round 0."""
 

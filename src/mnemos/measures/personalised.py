@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mnemos.data.partition import Floats, Ints
-from mnemos.measures.measure import Measure, Moment, Record, Scores, measures
+from mnemos.measures.measure import Measure, Moment, Record, Scores, Told, measures
 
 
 @measures.register("personalised")
@@ -27,16 +28,17 @@ class Personalised(Measure):
       tenth of the clients that has the lowest values (rounded down, but at least one client).
 
     Classes without a test sample are left out of β_k. A client without training samples predicts plainly
-    on its own samples and, having no β_k, is left out of the test.
+    on its own samples and, having no β_k, is left out of the test. In a federation, where β_k is client k's
+    alone, there is no test.
     """
 
-    needs_labels: ClassVar[bool] = True
+    remote: ClassVar[bool] = True
 
     def records(self, moment: Moment) -> Iterator[Record]:
         """Each client's accuracy of both kinds, and their summaries."""
         if moment.validation is not None:
             yield from _own(moment, moment.validation)
-        if moment.test is not None and moment.round == moment.last:
+        if moment.test is not None and moment.test.labelled and moment.round == moment.last:
             yield from _test(moment, moment.test)
 
 
@@ -45,13 +47,16 @@ def _own(moment: Moment, scores: Scores) -> Iterator[Record]:
     sizes = assignment.sizes - assignment.train_sizes()
     clients = np.flatnonzero(sizes)
     owner = np.repeat(np.arange(len(clients)), sizes[clients])
-    predicted = (_logits(scores) + _priors(moment.counts[clients])[owner]).argmax(1)
-    for name, hits in (
-        ("personalised_accuracy", predicted == scores.labels.numpy()),
-        ("plain_accuracy", scores.hits.numpy()),
-    ):
-        right = np.bincount(owner, hits, len(clients))
-        yield from _summarised(moment.round, name, clients, right / sizes[clients])
+    plain = np.bincount(owner, scores.hits.numpy(), len(clients))
+    if isinstance(scores, Told):
+        told = scores.owners.personalised(lambda client: moment.flow.samples(client, moment.round))
+        own = np.array([told.get(client, np.nan) for client in clients.tolist()])
+    else:
+        predicted = personalised(scores.logits, moment.counts[clients], owner)
+        own = np.bincount(owner, predicted == scores.labels.numpy(), len(clients))
+    heard = np.isfinite(plain) & np.isfinite(own)
+    for name, right in (("personalised_accuracy", own), ("plain_accuracy", plain)):
+        yield from _summarised(moment.round, name, clients[heard], (right / sizes[clients])[heard])
 
 
 def _test(moment: Moment, scores: Scores) -> Iterator[Record]:
@@ -75,7 +80,7 @@ def _hit_rates(counts: Ints, scores: Scores) -> Floats:
 
     Class by class, so that a class's logits stay in the cache while its clients pass by.
     """
-    logits, labels, priors = _logits(scores), scores.labels.numpy(), _priors(counts)
+    logits, labels, priors = _double(scores.logits), scores.labels.numpy(), _priors(counts)
     rates = np.zeros(counts.shape)
     for label in np.unique(labels).tolist():
         block = logits[labels == label]
@@ -86,10 +91,16 @@ def _hit_rates(counts: Ints, scores: Scores) -> Floats:
     return rates
 
 
-def _logits(scores: Scores) -> Floats:
-    # In double precision, lest a sum with a prior round two different logits to a tie.
-    logits: Floats = scores.logits.to(torch.float64).numpy()
-    return logits
+def personalised(logits: Tensor, counts: Ints, owner: Ints) -> Ints:
+    """The class that each sample's owner predicts, by how many samples of each class it has."""
+    predicted: Ints = (_double(logits) + _priors(counts)[owner]).argmax(1)
+    return predicted
+
+
+def _double(logits: Tensor) -> Floats:
+    # Lest a sum with a prior round two different logits to a tie.
+    double: Floats = logits.to(torch.float64).numpy()
+    return double
 
 
 def _priors(counts: Ints) -> Floats:

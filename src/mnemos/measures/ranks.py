@@ -23,6 +23,7 @@ class Ranks(Measure):
     number, whose name ends in `_network`, is made of all layers' sides as `network` says.
     """
 
+    remote: ClassVar[bool] = True
     metric: ClassVar[Name]
 
     every: int = Field(0, ge=0, description="rounds between measurements; 0: at each evaluation")

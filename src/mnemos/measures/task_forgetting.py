@@ -33,7 +33,7 @@ class TaskForgetting(Measure):
       mean of that over tasks.
     """
 
-    needs_labels: ClassVar[bool] = True
+    remote: ClassVar[bool] = True
 
     every: int = Field(10, ge=1, description="rounds between measurements; the first and the last are in")
     on: On = Field("test", description="whose samples: the test set's, or the round's clients' validation")
@@ -61,13 +61,16 @@ class _Watch(Watch):
         self._after: list[Floats] = []
         self._idle = on == "validation" and not len(self._held_out)
         if not self._idle:
-            self._before = self._score(opening.model, opening.buffers)
+            self._before, self._samples = self._score(opening.model, opening.buffers)
 
     def see(self, client: int, model: Tensor, buffers: Tensor) -> None:
         """Evaluate a client's model on all tasks."""
-        if not self._idle:
+        if self._idle:
+            return
+        after, samples = self._score(model, buffers)
+        if samples == self._samples:  # else an owner was lost in between: these can't be compared
             self._models.append(client)
-            self._after.append(self._score(model, buffers))
+            self._after.append(after)
 
     def records(self) -> Iterator[Record]:
         """Accuracies before and after, and the means of what was lost."""
@@ -94,14 +97,14 @@ class _Watch(Watch):
         if of_tasks.count():
             yield Record(number, "task_forgetting", float(of_tasks.mean()))
 
-    def _score(self, model: Tensor, buffers: Tensor) -> Floats:
-        """Accuracy on each discovered task; not a number where there is no sample."""
+    def _score(self, model: Tensor, buffers: Tensor) -> tuple[Floats, int]:
+        """Accuracy on each discovered task, not a number where there is none; and the number of samples."""
         opening = self._opening
         scores: Scores = (
             opening.test(model, buffers)
             if self._on == "test"
             else opening.evaluate(model, buffers, self._held_out)
         )
-        answers = Answers(scores, opening.flow.tasks)
-        right, sizes = answers.among(self._tasks)[self._tasks], answers.sizes[self._tasks]
-        return np.where(sizes > 0, right / np.maximum(sizes, 1), np.nan)
+        answers = Answers(scores, opening.flow.tasks, self._tasks)
+        right, sizes = answers.right[self._tasks], answers.sizes[self._tasks]
+        return np.where(sizes > 0, right / np.maximum(sizes, 1), np.nan), answers.samples
