@@ -23,7 +23,7 @@ from mnemos.engines.connection import Connection, _reach, library
 from mnemos.engines.engine import ClientError, Lost, Runner, Work
 from mnemos.engines.ray_ import Ray
 from mnemos.engines.remote import Data, find
-from mnemos.errors import ConfigError
+from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 from mnemos.runs.run import Run
@@ -414,6 +414,16 @@ def test_a_cluster_without_room_for_a_worker_is_refused(runner):
     ):
         Ray(cpus=64).open(plain.plan, load(plain.data), Work(6, 4))
     assert ray.is_initialized()  # which is the other runner's
+
+
+def test_a_run_pauses_when_no_worker_is_left(runner, monkeypatch):
+    """And none can be started: the cluster may have machines again later."""
+    monkeypatch.setattr("mnemos.engines.ray_.PATIENCE", 0.1)
+    monkeypatch.setattr(runner._crew, "members", [])
+    federation = Federation(experiment())
+    with pytest.raises(PausedError, match=r"the cluster has had no worker for 0 s: all have died"):
+        federation.advance(runner)
+    federation.close()
 
 
 def test_a_part_that_workers_cannot_import_is_refused(runner):

@@ -18,7 +18,7 @@ from mnemos.engines.connection import Connection
 from mnemos.engines.crew import PATIENCE, Crew, Member
 from mnemos.engines.engine import Engine, Lost, Runner, Work, blame, engines
 from mnemos.engines.remote import as_text, own_of, shared_of, update_of
-from mnemos.errors import MnemosError
+from mnemos.errors import PausedError
 from mnemos.message import Plan, Task
 from mnemos.methods.exchange import Update
 
@@ -153,7 +153,7 @@ class RayRunner(Runner):
         """Nothing has happened for too long."""
         busy = [member for member in members if member.jobs]
         if not busy:
-            raise MnemosError(f"the cluster has had no worker for {PATIENCE:.0f} s: all have died")
+            raise PausedError(f"the cluster has had no worker for {PATIENCE:.0f} s: all have died")
         assert self._timeout is not None
         for member in busy:
             if time.monotonic() - member.since >= self._timeout:
