@@ -31,7 +31,7 @@ from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
 from mnemos.flights import time_of, timed
 from mnemos.groups import Group, Peers, Progress
-from mnemos.guarantee import check_uploads, guarantee_of
+from mnemos.guarantee import check_privacy, check_uploads, guarantee_of
 from mnemos.local import Local
 from mnemos.measures.measure import Moment, Record, Scores
 from mnemos.message import Task
@@ -62,6 +62,13 @@ class Outcome:
     """Why there is no point in going on; empty, as a rule."""
 
 
+def check_early(experiment: Experiment) -> None:
+    """Refuse what can't be, whatever the data are."""
+    check_clock(experiment)
+    check_remote(experiment)
+    check_privacy(experiment)
+
+
 class _Judged(NamedTuple):
     """What the federation's model says of some samples."""
 
@@ -74,10 +81,9 @@ class Federation:
     """A population of clients, a server, and the rounds between them."""
 
     def __init__(self, experiment: Experiment, checks: tuple[Check, ...] = ()) -> None:
-        check_clock(experiment)
+        check_early(experiment)
         self.checks = checks
         self.dataset = load(experiment.data)
-        check_remote(experiment, self.dataset)
         local, self.flow, self.cohort_size = _learners(experiment, self.dataset)
         self.guarantee = guarantee_of(experiment, self.flow, self.cohort_size)
         """What is promised about clients' data, if anything is."""
@@ -453,8 +459,6 @@ def _learners(experiment: Experiment, dataset: Dataset) -> tuple[Local, Flow, in
     if assignment is clients:
         return local, flow, size
     # Others learn than those who were dealt samples: all of them.
-    if dataset.remote:
-        raise ConfigError(f"found {experiment.method.name}, which takes everybody's samples", "method")
     if isinstance(experiment.clock, Timed):
         raise ConfigError(f"it times clients, and {experiment.method.name} has none", "clock")
     if experiment.faults:

@@ -85,8 +85,6 @@ def guarantee_of(experiment: Experiment, flow: Flow, cohort: int) -> Guarantee |
     options = experiment.privacy
     if not isinstance(options, Gaussian):
         return None
-    _check(experiment, options)
-    options.key(experiment.seed)  # a secret that is missing shows now
     sampling = _sampling(experiment, flow, cohort)
     noise = options.noise
     if noise is None:
@@ -131,8 +129,11 @@ def _sampling(experiment: Experiment, flow: Flow, cohort: int) -> Sampling:
     return Sampling(population, cohort, isinstance(selection, Poisson))
 
 
-def _check(experiment: Experiment, options: Gaussian) -> None:
+def check_privacy(experiment: Experiment) -> None:
     """Refuse what lets a client change the sum by more than its clipped update, and noise that is known."""
+    options = experiment.privacy
+    if not isinstance(options, Gaussian):
+        return
     method, clock = experiment.method, experiment.clock
     weighting, rule, server = type(method.weighting).name, type(method.rule).name, type(method.server).name
     sentences = (
@@ -189,6 +190,7 @@ def _check(experiment: Experiment, options: Gaussian) -> None:
     for wrong, field, sentence in sentences:
         if wrong:
             raise ConfigError(sentence, field)
+    options.key(experiment.seed)  # a secret that is missing shows now
 
 
 def check_uploads(experiment: Experiment, layout: Layout) -> None:

@@ -17,6 +17,7 @@ from mnemos.clocks.clock import Synchronous
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.partition import Ints
 from mnemos.data.partitions.natural import Natural
+from mnemos.data.sources.elsewhere import Elsewhere
 from mnemos.data.streams.drift import Drift
 from mnemos.engines.engine import Runner
 from mnemos.engines.flower import OLDEST, ROUND, Flower, FlowerRunner
@@ -27,6 +28,7 @@ from mnemos.measures.counting import Counts, Groups
 from mnemos.measures.measure import Told
 from mnemos.message import Tally, Task
 from mnemos.methods.exchange import Server, State
+from mnemos.methods.method import Method
 from mnemos.models.mixed import Mixed
 from mnemos.states import Shelves
 
@@ -108,9 +110,9 @@ class _Owners:
         return {client: tally.corrected for client, tally in found.items() if tally.corrected is not None}
 
 
-def check_remote(experiment: Experiment, dataset: Dataset) -> None:
+def check_remote(experiment: Experiment) -> None:
     """Refuse what can't be done with data that is elsewhere; and clients elsewhere without such data."""
-    if not dataset.remote:
+    if not isinstance(experiment.data, Elsewhere):
         if isinstance(experiment.engine, Flower):
             raise ConfigError(
                 "found flower, which is for data that stays with its owners: see 'mnemos federate serve'",
@@ -143,6 +145,11 @@ def check_remote(experiment: Experiment, dataset: Dataset) -> None:
             isinstance(experiment.stream, Drift),
             "stream",
             "found drift, which is a simulation's: real data changes by itself",
+        ),
+        (
+            type(experiment.method).arrange is not Method.arrange,
+            "method",
+            f"found {experiment.method.name}, which takes everybody's samples",
         ),
         (experiment.method.meta is not None, "method.meta", "the server of a federation holds no samples"),
         (

@@ -15,6 +15,7 @@ from mnemos.data.sources.npz import Npz
 from mnemos.engines.flower import ROUND
 from mnemos.errors import ConfigError, DataError, MnemosError, PausedError
 from mnemos.experiment import Experiment
+from mnemos.federate.enrol import check
 from mnemos.federate.holder import Holder
 from mnemos.federation import Federation
 from mnemos.measures.counting import Groups
@@ -280,12 +281,15 @@ def test_counts_that_nobody_has_asked_for_or_that_can_not_be_are_not_listened_to
         ),
         ({"method": "centralised"}, "method: found centralised, which takes everybody's samples"),
         ({"partition": {"name": "natural", "clients": 2}}, "partition: each owner is a client"),
+        (
+            {"privacy": "gaussian", "method": {"name": "fedavg", "weighting": "uniform"}},
+            "privacy.secret: found false: noise and cohorts would be drawn with the seed that all owners",
+        ),
     ],
 )
-def test_what_a_federation_can_not_do_is_refused(changes, words, tmp_path):
-    paths = folders(tmp_path)
+def test_what_a_federation_can_not_do_is_refused_before_anybody_has_joined(changes, words):
     with pytest.raises(ConfigError, match=f"^{re.escape(words)}"):
-        Federation(joined(experiment(paths, **changes), paths, tmp_path)[0])
+        check(experiment([], **changes))
 
 
 def asked(tmp_path, **changes):

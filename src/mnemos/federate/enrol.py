@@ -15,13 +15,16 @@ from mnemos.engines.flower import Flower
 from mnemos.errors import ConfigError, DataError
 from mnemos.experiment import Experiment
 from mnemos.federate.holder import Question
-from mnemos.federation import flow_of
+from mnemos.federation import check_early, flow_of
 from mnemos.plain import line, parse_json
 from mnemos.registry import Options
 
 _O = TypeVar("_O", bound=Options)
 _LONGEST = 200
 """Characters of what is wrong with an answer."""
+
+_NOBODY = Elsewhere(shape=(1,), kind="uint8", classes=("",), mean=(0.0,), std=(1.0,))
+"""What stands for owners' data as long as nobody has joined."""
 
 Ask = Callable[[bytes], Mapping[str, bytes]]
 """Puts one question to all owners: their answers, by name."""
@@ -43,6 +46,7 @@ def check(experiment: Experiment) -> Reading:
         raise ConfigError(
             f"found {type(experiment.partition).name}; each owner is a client, allowed: natural", "partition"
         )
+    check_early(experiment.model_copy(update={"data": _NOBODY, "engine": Flower()}))
     return experiment.data.reading
 
 
