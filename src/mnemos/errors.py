@@ -60,6 +60,7 @@ def allowed(names: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """`did you mean 'alpha'? ` when a name comes close to the word, else nothing."""
-    close = difflib.get_close_matches(word, list(names), n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'? " if close else ""
+    """`did you mean 'alpha'? ` when a name comes close to the word, in capitals or not; else nothing."""
+    known = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
+    return f"did you mean '{known[close[0]]}'? " if close else ""
