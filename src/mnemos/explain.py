@@ -44,7 +44,9 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         names = list(owner.model_fields)
         hint = did_you_mean(str(problem["loc"][-1]), names)
-        return f"unknown field; {hint}" + (allowed(names) if names else f"{getattr(owner, 'name', 'it')} has no options")
+        return f"unknown field; {hint}" + (
+            allowed(names) if names else f"{getattr(owner, 'name', 'it')} has no options"
+        )
     if kind == "missing":
         return "it has no default and must be given"
     if kind == "value_error":

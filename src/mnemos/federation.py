@@ -14,39 +14,39 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnemos import rng
-from mnemos.arrivals import Check, Conditions, vanishes
-from mnemos.attempts import Attempts, heard_of
-from mnemos.checks import check, check_company, check_measures, check_model, screening, warnings
 from mnemos.client import fresh_model
 from mnemos.clocks.clock import Synchronous, Timed
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.load import load
 from mnemos.data.partition import Assignment, Ints
 from mnemos.data.stream import Flow, Setting
-from mnemos.distil import Exchange, Voice, shared, unlabelled
 from mnemos.engines.engine import Runner, Work
 from mnemos.engines.flower import FlowerRunner
 from mnemos.engines.several import open_each
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
-from mnemos.flights import time_of, timed
-from mnemos.groups import Group, Peers, Progress
-from mnemos.guarantee import check_privacy, check_uploads, guarantee_of
 from mnemos.local import Local
 from mnemos.measures.measure import Moment, Record, Scores
 from mnemos.message import Task
-from mnemos.meta import drawn
 from mnemos.methods.exchange import Server
-from mnemos.mixed import cast, check_members, check_mixed, exchange_of, held_by
 from mnemos.models.encoder import Encoder, place
 from mnemos.models.mixed import Ensemble, Mixed, mean_prediction
 from mnemos.pretrain.train import Tell
-from mnemos.remote import Remote, check_remote
-from mnemos.staggered import Staggered, check_clock
-from mnemos.states import Shelves, States
-from mnemos.traffic import traffic_of
+from mnemos.rounds.arrivals import Check, Conditions, vanishes
+from mnemos.rounds.attempts import Attempts, heard_of
+from mnemos.rounds.checks import check, check_company, check_measures, check_model, screening, warnings
+from mnemos.rounds.distil import Exchange, Voice, shared, unlabelled
+from mnemos.rounds.flights import time_of, timed
+from mnemos.rounds.groups import Group, Peers, Progress
+from mnemos.rounds.guarantee import check_privacy, check_uploads, guarantee_of
+from mnemos.rounds.meta import drawn
+from mnemos.rounds.mixed import cast, check_members, check_mixed, exchange_of, held_by
+from mnemos.rounds.remote import Remote, check_remote
+from mnemos.rounds.staggered import Staggered, check_clock
+from mnemos.rounds.states import Shelves, States
+from mnemos.rounds.traffic import traffic_of
+from mnemos.rounds.waiting import waiting_of
 from mnemos.vector import Layout
-from mnemos.waiting import waiting_of
 
 
 @dataclass(frozen=True)

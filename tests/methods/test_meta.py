@@ -11,8 +11,8 @@ from mnemos.data.load import load
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation, deal
-from mnemos.meta import drawn
 from mnemos.methods.meta import Meta
+from mnemos.rounds.meta import drawn
 from mnemos.runs.execute import resume
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from mnemos.arrivals import DROPPED, REJECTED
-from mnemos.attempts import REPEATED
+from mnemos.rounds.arrivals import DROPPED, REJECTED
+from mnemos.rounds.attempts import REPEATED
 
 
 @dataclass(frozen=True)

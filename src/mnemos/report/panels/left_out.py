@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from mnemos.arrivals import DROPPED, REJECTED
-from mnemos.attempts import REPEATED
 from mnemos.report.average import mean_of
 from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash
 from mnemos.report.groups import Group
 from mnemos.report.panel import Panel, panels
 from mnemos.report.reading import Rows
+from mnemos.rounds.arrivals import DROPPED, REJECTED
+from mnemos.rounds.attempts import REPEATED
 
 
 @panels.register("left-out")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from mnemos.arrivals import DROPPED, REJECTED, rejected
 from mnemos.errors import DivergedError, MnemosError, PausedError
-from mnemos.groups import Progress
 from mnemos.measures.measure import Record
+from mnemos.rounds.arrivals import DROPPED, REJECTED, rejected
+from mnemos.rounds.groups import Progress
 from mnemos.screens.sound import NOT_FINITE
 
 REPEATED = "repeated"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mnemos.methods.exchange import Server, State, Update
-from mnemos.traffic import Flight, Standing
+from mnemos.rounds.traffic import Flight, Standing
 
 _PREFIX = "clock."
 _TIME = "clock.time"

@@ -21,12 +21,12 @@ from mnemos.measures.measure import Occasions
 from mnemos.methods.buffers import AverageBuffers, KeepServerBuffers
 from mnemos.methods.fedavg import Replace
 from mnemos.methods.fedspace import Mix, MixBuffers
-from mnemos.mixed import exchange_of
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import draws_globally
 from mnemos.models.features import features_and_logits
 from mnemos.objectives.ce import CrossEntropy
 from mnemos.registry import Part
+from mnemos.rounds.mixed import exchange_of
 from mnemos.vector import Layout
 
 

@@ -17,13 +17,13 @@ from mnemos.data.augment import normalise
 from mnemos.data.load import load
 from mnemos.data.partition import Partition
 from mnemos.data.partitions.iid import Iid
-from mnemos.distil import Exchange, Voice, divergence, shared
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation, deal
-from mnemos.mixed import cast, held_by
 from mnemos.models.functional import Functional
 from mnemos.models.mixed import CoDistillation
+from mnemos.rounds.distil import Exchange, Voice, divergence, shared
+from mnemos.rounds.mixed import cast, held_by
 from mnemos.runs.execute import resume
 from mnemos.vector import Layout
 
@@ -510,7 +510,7 @@ def test_dropout_is_off_in_an_exchange():
 
 
 def test_experiments_in_the_guide_are_valid():
-    guide = Path(__file__).parents[1] / "docs/guides/mixed.md"
+    guide = Path(__file__).parents[2] / "docs/guides/mixed.md"
     blocks = re.findall(r"```yaml\n(.*?)```", guide.read_text(), re.DOTALL)
     found = [Experiment.parse(yaml.safe_load(block)).model for block in blocks]
     assert [(len(model.of), model.exchange is not None, model.peers) for model in found] == [

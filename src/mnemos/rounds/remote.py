@@ -23,14 +23,14 @@ from mnemos.engines.engine import Runner
 from mnemos.engines.flower import OLDEST, ROUND, Flower, FlowerRunner
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
-from mnemos.groups import Group
 from mnemos.measures.counting import Counts, Groups
 from mnemos.measures.measure import Told
 from mnemos.message import Tally, Task
 from mnemos.methods.exchange import Server, State
 from mnemos.methods.method import Method
 from mnemos.models.mixed import Mixed
-from mnemos.states import Shelves
+from mnemos.rounds.groups import Group
+from mnemos.rounds.states import Shelves
 
 
 class Remote(Group):

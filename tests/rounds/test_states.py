@@ -10,12 +10,12 @@ import torch
 import mnemos
 from forked import forked
 from interrupt import Stop
-from mnemos import states as module
 from mnemos.errors import DataError
+from mnemos.rounds import states as module
+from mnemos.rounds.states import Shelves, States
 from mnemos.runs import checkpoint
 from mnemos.runs.execute import Silent, resume
 from mnemos.runs.run import runs_in
-from mnemos.states import Shelves, States
 
 EXAMPLE = {"vector": torch.zeros(3), "number": torch.zeros(()), "matrix": torch.zeros(2, 2)}
 WIDTH = 3 + 1 + 4

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mnemos.arrivals import Arrival, Arrivals, Check, Conditions, dropped, rejected
 from mnemos.client import kept
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.partition import Ints
@@ -27,13 +26,14 @@ from mnemos.faults.fault import MEMORY
 from mnemos.measures.evaluate import Evaluator, Judge
 from mnemos.measures.measure import Opening, Record, Scores, Watch
 from mnemos.message import Plan, Task
-from mnemos.meta import MetaStep
 from mnemos.methods.exchange import Cohort, Fold, Server, State, Update
 from mnemos.methods.method import Method
 from mnemos.methods.part import Single
 from mnemos.privacy.gaussian import Mechanism, NoisySum
 from mnemos.ranks.spectra import ranked
-from mnemos.states import Shelves
+from mnemos.rounds.arrivals import Arrival, Arrivals, Check, Conditions, dropped, rejected
+from mnemos.rounds.meta import MetaStep
+from mnemos.rounds.states import Shelves
 from mnemos.vector import Layout
 
 _BUFFERS = "buffers"

@@ -11,26 +11,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mnemos.arrivals import Check, rejected, vanishes
-from mnemos.attempts import spoilt
 from mnemos.clocks.asynchronous import Asynchronous
 from mnemos.data.streams.tasks import Tasks
 from mnemos.engines.engine import Lost, Runner
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.faults.fault import Pretence
-from mnemos.flights import Flights
-from mnemos.groups import Gathering, Group, Progress, remembered
 from mnemos.measures.measure import Record
 from mnemos.measures.task_forgetting import TaskForgetting
 from mnemos.message import Task
 from mnemos.methods.exchange import Server, State, Update
 from mnemos.methods.part import Correction, ServerStep, Single
 from mnemos.models.mixed import Mixed
+from mnemos.rounds.arrivals import Check, rejected, vanishes
+from mnemos.rounds.attempts import spoilt
+from mnemos.rounds.flights import Flights
+from mnemos.rounds.groups import Gathering, Group, Progress, remembered
+from mnemos.rounds.states import Shelves
+from mnemos.rounds.traffic import Flight, Traffic
 from mnemos.screens.sound import NOT_FINITE
 from mnemos.selection import Poisson
-from mnemos.states import Shelves
-from mnemos.traffic import Flight, Traffic
 
 _SPOILT = "federation.spoilt"
 _PATIENCE = 10

@@ -10,9 +10,9 @@ import mnemos.data.batches
 from mnemos.client import fresh_model
 from mnemos.data.augment import normalise
 from mnemos.data.load import load
-from mnemos.distil import Exchange, Voice, shared, unlabelled
 from mnemos.experiment import Experiment
 from mnemos.models.mixed import CoDistillation
+from mnemos.rounds.distil import Exchange, Voice, shared, unlabelled
 from mnemos.vector import Layout
 
 MODELS = (

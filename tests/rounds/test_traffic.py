@@ -9,8 +9,8 @@ from mnemos.data.partitions.iid import Iid
 from mnemos.data.stream import Setting
 from mnemos.data.streams.static import Static
 from mnemos.local import Local
+from mnemos.rounds.traffic import Pace, Standing, Traffic
 from mnemos.selection import Uniform
-from mnemos.traffic import Pace, Standing, Traffic
 
 
 def traffic(clients, clock, *, slots=None, seed=0):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mnemos.arrivals import Conditions
 from mnemos.clocks.clock import Synchronous
 from mnemos.data.stream import Flow
 from mnemos.experiment import Experiment
-from mnemos.traffic import Pace, pace_of
+from mnemos.rounds.arrivals import Conditions
+from mnemos.rounds.traffic import Pace, pace_of
 
 DEADLINE, TOO_LATE = "deadline", "enough others"
 """Why clients are dropped: the round was over by the clock, or had as many as it takes."""
