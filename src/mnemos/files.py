@@ -1,9 +1,11 @@
-"""Writing files so that a crash leaves the old one or the new one, never half of one."""
+"""Files that a crash leaves as they were or as they should be, never half of it; and locks that it ends."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +43,30 @@ def remove_unfinished(folder: Path) -> None:
     """Remove what a killed process left behind."""
     for path in folder.glob(".*.part"):
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Whether this process has the lock that a file stands for; the system ends it with the process."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        # Whoever only looks whether it is taken has it for a moment, too.
+        for _ in range(10):
+            if taken := try_lock(handle, fcntl.LOCK_EX):
+                break
+            time.sleep(0.02)
+        yield taken
+    finally:
+        os.close(handle)
+
+
+def try_lock(handle: int, how: int) -> bool:
+    """Take the lock of an open file, if nobody has it."""
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import mnemos
 from mnemos.experiment import load_experiment
 from mnemos.federate.keys import public_keys
+from mnemos.files import locked
 from owners import folders
 
 FILES = ("ca.pem", "ca.key", "server.pem", "server.key")
@@ -78,6 +79,14 @@ def test_wrong_words(line, code, words, command, tmp_path, tiny, monkeypatch):
     said = command("federate " + line.format(file=file, home=home, run=run, data=data, bad=bad), code)
     assert words in said.err
     assert not list(tmp_path.glob("**/superlink*"))
+
+
+def test_two_clients_can_not_have_one_folder(command, tmp_path, monkeypatch):
+    (data,) = folders(tmp_path, (60,))
+    monkeypatch.setattr("mnemos.federate.join._reach", lambda *_: None)
+    with locked(tmp_path / ".lock"):
+        said = command(f"federate join --server localhost:1 --data {data} --plain --folder {tmp_path}", 2)
+    assert f"folder: found {tmp_path}, which another client is using; each has its own" in said.err
 
 
 def test_two_owners_can_not_have_one_key(command, tmp_path):

@@ -14,6 +14,7 @@ from mnemos.federate.holder import Holder
 from mnemos.federate.keys import CA, OWNER_KEY
 from mnemos.federate.processes import Process, answers, free_port, new_secret, supernode
 from mnemos.federate.runtime import Door, answer_forever
+from mnemos.files import locked
 
 _AGAIN = 5.0
 """Seconds before a node that has gone is started again."""
@@ -28,6 +29,15 @@ def join(
     check(holder.path, keys)
     _reach(server, keys, patience, say)
     folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".lock") as own:
+        if not own:
+            raise ConfigError(f"found {folder}, which another client is using; each has its own", "folder")
+        _take_part(server, holder, folder, keys, say)
+
+
+def _take_part(
+    server: str, holder: Holder, folder: Path, keys: Path | None, say: Callable[[str], None]
+) -> None:
     secret, port = folder / "node.secret", free_port()
     door = Door(f"127.0.0.1:{port}", new_secret(secret))
     app = client_app(lambda _context: holder, say)

@@ -106,9 +106,7 @@ def answer_forever(door: Door, app: ClientApp, going: Callable[[], bool]) -> Non
             except httpx.HTTPError as error:
                 # As a rule the node isn't up yet, or has just gone: the caller looks after it.
                 if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in _NOT_KNOWN:
-                    raise MnemosError(
-                        "the node doesn't know this process; another client may be using the same folder"
-                    ) from None
+                    raise MnemosError("the node doesn't know this process") from None
                 token = ""
             if not token:
                 time.sleep(_POLL)

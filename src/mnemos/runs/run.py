@@ -17,7 +17,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError, DataError
 from mnemos.experiment import Experiment, load_experiment
 from mnemos.federation import model_of
-from mnemos.files import write_atomically
+from mnemos.files import locked, try_lock, write_atomically
 from mnemos.models.norm import use_batch_statistics
 from mnemos.overrides import read_yaml
 from mnemos.plain import parse_json
@@ -203,33 +202,17 @@ class Run:
         except OSError:
             return False  # nobody has ever worked on it, or it is being removed
         try:
-            return not _taken(handle, fcntl.LOCK_SH)  # several may look at the same moment
+            return not try_lock(handle, fcntl.LOCK_SH)  # several may look at the same moment
         finally:
             os.close(handle)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Have the run for oneself; the system lets go of the lock when the process ends, however it ends."""
-        handle = os.open(self.file(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            # Whoever only looks whether the run is locked holds the lock for a moment, too.
-            for _ in range(10):
-                if _taken(handle, fcntl.LOCK_EX):
-                    break
-                time.sleep(0.02)
-            else:
+        with locked(self.file(".lock")) as own:
+            if not own:
                 raise BusyError(f"{self.path}: another process is working on this run")
             yield
-        finally:
-            os.close(handle)
-
-
-def _taken(handle: int, how: int) -> bool:
-    try:
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _stamp(path: Path) -> tuple[int, int]:
