@@ -137,6 +137,26 @@ def test_the_server_clips_what_a_client_hasn_t():
     assert float(fold.state()["privacy.clip"]) == pytest.approx(math.exp(-0.2 * 0.5), rel=1e-3)
 
 
+def test_what_can_not_be_noise_is_cut_off_where_clients_add_it():
+    """C = 1, z = 2, m = 4, P = 9: a client adds noise of scale s = z_Δ C / √m to 9 numbers, whose length is
+    below (√9 + 8) s; C comes on top. Its bit has noise of scale σ_b / √m = 1.5: ½ + 8 · 1.5 = 12.5 at most."""
+    options = Gaussian(noise=2.0, adaptive=Adaptive(noise=3.0), at="clients")
+    mechanism = Mechanism(options, 2.0, 4, seed=0)
+    scale = mechanism.update_noise / 2
+    fold = mechanism.fold(layout(9), server(9, mechanism), 1, invited=4)
+    liar = torch.zeros(9)
+    liar[0] = 1e30
+    fold.add(update(liar, 0, {"privacy.inside": torch.tensor(-1e30)}), ONE)
+    honest = torch.full((9,), 3.0)  # of length 9
+    for client in range(1, 4):
+        fold.add(update(honest, client, {"privacy.inside": torch.tensor(0.5)}), ONE)
+    total = 4 * fold.result().delta
+    torch.testing.assert_close(total[1:], torch.full((8,), 9.0))
+    assert float(total[0]) - 9 == pytest.approx(1 + 11 * scale, rel=1e-5)
+    share = (-12.5 + 1.5) / 4 + 0.5
+    assert float(fold.state()["privacy.clip"]) == pytest.approx(math.exp(-0.2 * (share - 0.5)))
+
+
 # --- adaptive bounds ----------------------------------------------------------------------------------
 
 

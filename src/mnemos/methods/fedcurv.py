@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -9,7 +10,19 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad, vmap
 
-from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Net, Server, State, When
+from mnemos.local import Local
+from mnemos.methods.exchange import (
+    Aggregate,
+    Batch,
+    Client,
+    Finished,
+    Net,
+    Rates,
+    Server,
+    State,
+    Update,
+    When,
+)
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.method import methods
 from mnemos.methods.part import Term, terms
@@ -83,6 +96,10 @@ class Curvature(Term):
         fisher = done.surveyed[_F]
         both = {_F: fisher, _FW: fisher * done.end}
         return both, {**both, _ROUND: done.client.received[_ROUND] + 1}
+
+    def plausible(self, update: Update, local: Local, rates: Callable[[], Rates]) -> bool:
+        """A curvature below zero would have clients run away from where the others are."""
+        return bool((update.change[_F] >= 0).all())
 
     def absorb(self, server: Server, aggregate: Aggregate) -> Server:
         """The sums over this round's clients."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, ClassVar
@@ -21,6 +22,7 @@ from mnemos.optim.sgd import Sgd
 from mnemos.vector import Kind, Layout, Slot
 
 _WORK = "fednova.a"
+_ROUNDING = 1e-5
 _ONE = Layout((Slot("", (1,), 0, Kind.OTHER),), ())
 
 
@@ -90,6 +92,16 @@ class Normalised(ServerStep):
         """aᵢ."""
         factors = tuple((steps, rate / done.local.lr) for steps, rate in done.rates)
         return {_WORK: torch.tensor(effective_steps(done.local.optimizer, factors))}, {}
+
+    def plausible(self, update: Update, local: Local, rates: Callable[[], Rates]) -> bool:
+        """So many steps go as far as at the round's smallest rate, at least, and at its largest at most."""
+        factors = [rate / local.lr for _, rate in rates()]
+        least, most = (
+            effective_steps(local.optimizer, ((update.steps, factor),))
+            for factor in (min(factors), max(factors))
+        )
+        work = float(update.change[_WORK])
+        return work > 0 and least * (1 - _ROUNDING) <= work <= most * (1 + _ROUNDING)
 
     def fold(self, layout: Layout) -> Fold:
         """The normalised mean."""

@@ -5,13 +5,14 @@ From HeteroFL (Diao, Ding, Tarokh, 2021, arXiv 2010.01264), whose masked cross-e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 
 from mnemos.local import Local
-from mnemos.methods.exchange import Finished, State, Update, Weight
+from mnemos.methods.exchange import Finished, Rates, State, Update, Weight
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.head import check_classifier, classifier
 from mnemos.methods.method import methods
@@ -43,6 +44,11 @@ class LabelOwners(Single):
     def upload(self, done: Finished) -> tuple[State, State]:
         """Which classes the client holds."""
         return {_HELD: (done.client.counts > 0).float()}, {}
+
+    def plausible(self, update: Update, local: Local, rates: Callable[[], Rates]) -> bool:
+        """Yes or no for each class."""
+        held = update.change[_HELD]
+        return bool(((held == 0) | (held == 1)).all())
 
     def weigh(self, update: Update, layout: Layout) -> Weight:
         """One weight for each parameter; buffers belong to nobody in particular."""

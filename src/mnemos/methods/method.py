@@ -8,7 +8,7 @@ tensors; nothing here knows how a cohort is run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import Annotated
@@ -22,7 +22,19 @@ from mnemos.data.partition import Assignment
 from mnemos.data.stream import Flow
 from mnemos.errors import ConfigError
 from mnemos.local import Local
-from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Fold, Net, Server, State, When
+from mnemos.methods.exchange import (
+    Aggregate,
+    Batch,
+    Client,
+    Finished,
+    Fold,
+    Net,
+    Rates,
+    Server,
+    State,
+    Update,
+    When,
+)
 from mnemos.methods.head import Head
 from mnemos.methods.meta import Meta
 from mnemos.methods.part import (
@@ -96,7 +108,7 @@ class Method(Part):
     @cached_property
     def _hooks(self) -> dict[str, tuple[MethodPart, ...]]:
         """The parts that act at each place."""
-        places = ("draw", "look", "correct", "settle", "absorb")
+        places = ("draw", "look", "correct", "settle", "plausible", "absorb")
         return {place: tuple(part for part in self.parts if _acts(part, place)) for place in places}
 
     # before training
@@ -273,6 +285,10 @@ class Method(Part):
         return _union(change for change, _ in pairs), {**done.client.state, **kept}
 
     # at the server
+
+    def plausible(self, update: Update, local: Local, rates: Callable[[], Rates]) -> bool:
+        """Whether an honest client can have sent what is beside the model."""
+        return all(part.plausible(update, local, rates) for part in self._hooks["plausible"])
 
     def server_step(self, server: Server, aggregate: Aggregate) -> Server:
         """The server after a round."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Self
 
 import torch
@@ -19,6 +19,7 @@ from mnemos.methods.exchange import (
     Finished,
     Fold,
     Net,
+    Rates,
     Server,
     State,
     Update,
@@ -113,6 +114,13 @@ class MethodPart(Part):
         return {}, {}
 
     # at the server
+
+    def plausible(self, update: Update, local: Local, rates: Callable[[], Rates]) -> bool:
+        """Whether an honest client can have sent this beside the model.
+
+        It looks as `sends` says, and is finite. `rates` are those of a client that trains to the end.
+        """
+        return True
 
     def absorb(self, server: Server, aggregate: Aggregate) -> Server:
         """The server after the round, from what the server step made of it and what was uploaded."""

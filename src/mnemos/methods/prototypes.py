@@ -5,6 +5,7 @@ From PASS (Zhu et al., 2021, CVPR), made federated by FedSpace (Shenaj et al., 2
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -13,7 +14,18 @@ from torch import Tensor
 
 from mnemos.errors import ConfigError
 from mnemos.local import Local
-from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Net, Server, State, When
+from mnemos.methods.exchange import (
+    Aggregate,
+    Batch,
+    Client,
+    Finished,
+    Net,
+    Rates,
+    Server,
+    State,
+    Update,
+    When,
+)
 from mnemos.methods.head import check_classifier, classifier
 from mnemos.methods.part import Term, terms
 from mnemos.objectives.objective import Loss
@@ -177,6 +189,18 @@ class Prototypes(Term):
             _SAMPLES: samples,
         }
         return sent, kept
+
+    def plausible(self, update: Update, local: Local, rates: Callable[[], Rates]) -> bool:
+        """All samples count for each class that is known, and for no other; there is no length below zero."""
+        if not self.aggregate:
+            return True
+        sent = update.change
+        samples, known = sent[_SAMPLES], sent[_KNOWN]
+        return (
+            0 < float(samples) <= update.samples
+            and bool(((known == 0) | (known == samples)).all())
+            and float(sent[_RADIUS]) >= 0
+        )
 
     def absorb(self, server: Server, aggregate: Aggregate) -> Server:
         """β ē_c + (1 − β) e_c."""

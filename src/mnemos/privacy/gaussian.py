@@ -33,6 +33,8 @@ _TERMS = "privacy.terms"
 _CLIP = "privacy.clip"
 _INSIDE = "privacy.inside"
 """½ if a client's update was within the bound, and −½ if not: what is uploaded."""
+_SIGMAS = 8
+"""So far beyond what is expected a client's noise doesn't get: once in 10¹⁴ times."""
 
 
 class Adaptive(Options):
@@ -173,10 +175,13 @@ class Mechanism:
         """C in the next round."""
         return float(state[_CLIP]) if self.options.adaptive else self.options.clip
 
+    def share(self, invited: int) -> float:
+        """What each of so many clients adds of the noise, in units of its scale."""
+        return 1 / math.sqrt(max(invited, 1)) if self.options.at == "clients" else 0.0
+
     def asks(self, state: State, invited: int) -> State:
         """What each of so many clients is told."""
-        share = 1 / math.sqrt(max(invited, 1)) if self.options.at == "clients" else 0.0
-        bound = self.clip(state)
+        share, bound = self.share(invited), self.clip(state)
         scales = [share * self.update_noise * bound, share * self.bit_noise]
         return {_TERMS: torch.tensor([bound, *scales], dtype=torch.float64)}
 
@@ -197,13 +202,19 @@ class NoisySum:
     ) -> None:
         self._mechanism, self._server, self._round, self._invited = mechanism, server, round, invited
         self.clip = mechanism.clip(server.state)
+        share = mechanism.share(invited)
+        noise = share * mechanism.update_noise * self.clip
+        self._longest = self.clip + noise * (math.sqrt(layout.size) + _SIGMAS)
+        self._widest = 0.5 + share * mechanism.bit_noise * _SIGMAS
         self._sum, self._inside, self._heard = layout.zeros(), 0.0, 0
 
     def add(self, update: Update, weight: Weight) -> None:
         """Take in one update; all count the same."""
-        delta, bit = update.delta, float(update.change.get(_INSIDE, 0.0))
+        # Whatever the client says it has done: what is longer than its noise can be is no noise.
+        delta, _ = clipped(update.delta, self._longest)
+        bit = float(update.change.get(_INSIDE, 0.0))
+        bit = max(-self._widest, min(self._widest, bit))
         if self._mechanism.options.at == "server":
-            delta, _ = clipped(delta, self.clip)  # whatever the client says it has done
             bit = math.copysign(0.5, bit)
         self._sum += delta
         self._inside += bit

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from mnemos.client import rates, ration
 from mnemos.data.dataset import Dataset
 from mnemos.engines.engine import Lost, Runner
 from mnemos.experiment import Experiment
@@ -103,8 +105,8 @@ class Arrivals:
         may add.
         """
         arriving = (
-            self._checked(asked, self._tampered(one, memory), checks)
-            for asked, one in self._arriving(runner, tasks, last, conditions)
+            self._checked(task, self._tampered(one, memory), checks)
+            for task, one in self._arriving(runner, tasks, last, conditions)
         )
         if not self._experiment.screens:
             yield from arriving
@@ -131,11 +133,15 @@ class Arrivals:
             return one
         return one._replace(update=fault.tamper(one.update, memory))
 
-    def _checked(self, asked: Asked, one: Arrival, checks: tuple[Check, ...]) -> Arrival:
+    def _checked(self, task: Task, one: Arrival, checks: tuple[Check, ...]) -> Arrival:
         """What is wrong with one update by itself; what checks see has the form of one."""
         if one.update is None:
             return one
-        reason = self._form.flaw(one.update, asked, trained=one.trained)
+        reason = self._form.flaw(one.update, Asked.by(task), trained=one.trained)
+        if reason is None:
+            whole = partial(rates, task, ration(task, batch_norm=False))
+            if not task.plan.method.plausible(one.update, task.plan.local, whole):
+                reason = "not plausible"
         if reason is None:
             reasons = (check(one.update, self._layout) for check in checks)
             reason = next(filter(None, reasons), None)
@@ -143,26 +149,26 @@ class Arrivals:
 
     def _arriving(
         self, runner: Runner, tasks: Iterable[Task], last: Tensor, conditions: Conditions
-    ) -> Iterator[tuple[Asked, Arrival]]:
-        waiting: deque[tuple[Asked, Arrival | None]] = deque()  # in order; None of those who train
+    ) -> Iterator[tuple[Task, Arrival]]:
+        waiting: deque[tuple[Task, Arrival | None]] = deque()  # in order; None of those who train
 
         def training() -> Iterator[Task]:
             for task in tasks:
                 instead = self._instead(task, last, conditions)
-                waiting.append((Asked.by(task), instead))
+                waiting.append((task, instead))
                 if instead is None:
                     yield task
 
         for heard in runner.run(training()):
-            asked, instead = waiting.popleft()
+            task, instead = waiting.popleft()
             while instead is not None:
-                yield asked, instead
-                asked, instead = waiting.popleft()
+                yield task, instead
+                task, instead = waiting.popleft()
             if isinstance(heard, Lost):
-                yield asked, Arrival(asked.client, reason=heard.reason)
+                yield task, Arrival(task.client, reason=heard.reason)
             else:
-                yield asked, Arrival(asked.client, heard)
-        yield from ((asked, instead) for asked, instead in waiting if instead is not None)
+                yield task, Arrival(task.client, heard)
+        yield from ((task, instead) for task, instead in waiting if instead is not None)
 
     def _instead(self, task: Task, last: Tensor, conditions: Conditions) -> Arrival | None:
         """What a client does instead of training; None: it trains."""

@@ -8,14 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mnemos.client import ration
 from mnemos.message import Task
 from mnemos.methods.exchange import State, Update
 
 NOT_FINITE = "not finite"
 """What is said of an update with NaN or infinite numbers: a client that diverges sends such."""
-
-_MOST = 2**53
-"""Samples or steps that nobody has; up to here a double can tell numbers apart."""
 
 
 class Asked(NamedTuple):
@@ -24,12 +22,14 @@ class Asked(NamedTuple):
     client: int
     round: int
     samples: int
-    """How many the client holds; 0, if only the client knows."""
+    """How many the client holds."""
+    steps: int
+    """How many it makes if it trains to the end."""
 
     @classmethod
     def by(cls, task: Task) -> Asked:
         """Of the answer to a task."""
-        return cls(task.client, task.round, len(task.samples))
+        return cls(task.client, task.round, len(task.samples), ration(task, batch_norm=False).total)
 
 
 class _Kind(NamedTuple):
@@ -77,16 +77,16 @@ class Form:
                 return "wrong type"
             if tensor.shape != kind.shape:
                 return "too large" if tensor.numel() > kind.shape.numel() else "wrong shape"
-        if not _plausible(update.samples, asked.samples) or not _plausible(update.steps):
+        if not _plausible(update.samples, asked.samples) or not _plausible(update.steps, asked.steps):
             return "wrong counts"
         if (trained and not math.isfinite(update.loss)) or not all(map(_finite, found)):
             return NOT_FINITE
         return None
 
 
-def _plausible(count: object, known: int = 0) -> bool:
-    """Whether somebody can have so many; what is known is the most."""
-    return type(count) is int and 1 <= count <= (known or _MOST)
+def _plausible(count: object, most: int) -> bool:
+    """Whether somebody can have so many."""
+    return type(count) is int and 1 <= count <= most
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -1,0 +1,90 @@
+"""What is sent beside the model is no way around screening: lies that are finite and have the right shape."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mnemos.experiment import Experiment
+from mnemos.federation import Federation
+
+SOME = {"data": "digits", "partition": {"clients": 4}, "participation": 1.0, "rounds": 2}
+BASE = {**SOME, "model": {"name": "mlp", "hidden": [6]}, "local": {"steps": 3}, "engine": "serial"}
+PROTOTYPES = {"name": "fedavg", "terms": ["prototypes"]}
+
+
+def is_rejected(lie, **changes):
+    """Whether client 2 alone is put aside, as not plausible; the server stays finite."""
+    federation = Federation(Experiment.parse({**BASE, **changes}))
+    with closing(federation), federation.open() as runner:
+        run = runner.run
+
+        def lying(tasks):
+            for update in run(tasks):
+                yield lie(update) if update.client == 2 else update
+
+        runner.run = lying
+        outcome = federation.advance(runner)
+        assert federation.server.model.isfinite().all()
+        assert all(tensor.isfinite().all() for tensor in federation.server.state.values())
+    rejected = {record.client: record.name for record in outcome.records if record.name.startswith("rej")}
+    return rejected == {2: "rejected: not plausible"}
+
+
+def test_who_says_the_truth_is_heard():
+    assert not is_rejected(lambda update: update, method="fednova")
+
+
+def says(name, change):
+    """A client that says something else beside its model."""
+    return lambda update: replace(update, change={**update.change, name: change(update.change[name])})
+
+
+@pytest.mark.parametrize("work", [0.0, -3.0, 1e-30, 2.9, 3.1, 1e30])
+def test_fednova_is_told_of_work_that_was_done(work):
+    """Three steps of plain SGD are 3: 0 would make the model infinite, 1e-30 a single client decide."""
+    assert is_rejected(says("fednova.a", lambda a: torch.full_like(a, work)), method="fednova")
+
+
+def test_fednova_knows_of_schedules():
+    """Nobody is wrongly put aside: rates differ from epoch to epoch, and a batch of one is left out."""
+    changes = {
+        "method": "fednova",
+        "model": {"name": "mlp", "hidden": [6], "norm": "batch"},
+        "local": {
+            "epochs": 3,
+            "batch": 16,
+            "optimizer": {"name": "sgd", "momentum": 0.9},
+            "schedule": {"name": "step", "size": 1, "gamma": 0.1, "over": "epochs"},
+        },
+    }
+    federation = Federation(Experiment.parse({**BASE, **changes}))
+    with closing(federation), federation.open() as runner:
+        assert not [record for record in federation.advance(runner).records if "rejected" in record.name]
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.5, 1e30])
+def test_label_owners_hold_a_class_or_not(value):
+    lie = says("label-owners.held", lambda held: torch.full_like(held, value))
+    assert is_rejected(lie, method="label-owners")
+
+
+def test_curvature_is_not_below_zero():
+    assert is_rejected(says("fedcurv.fisher", lambda fisher: -fisher - 1), method="fedcurv")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("samples", 0.0),
+        ("samples", -5.0),
+        ("samples", 1e30),
+        ("known", -1.0),
+        ("known", 1e30),
+        ("radius", -1.0),
+    ],
+)
+def test_prototypes_are_of_the_samples_that_there_are(name, value):
+    lie = says(f"prototypes.{name}", lambda tensor: torch.full_like(tensor, value))
+    assert is_rejected(lie, method=PROTOTYPES)
