@@ -139,7 +139,7 @@ def test_the_server_clips_what_a_client_hasn_t():
 
 def test_what_can_not_be_noise_is_cut_off_where_clients_add_it():
     """C = 1, z = 2, m = 4, P = 9: a client adds noise of scale s = z_Δ C / √m to 9 numbers, whose length is
-    below (√9 + 8) s; C comes on top. Its bit has noise of scale σ_b / √m = 1.5: ½ + 8 · 1.5 = 12.5 at most."""
+    below (√9 + 8) s; C comes on top. Its bit has noise of scale σ_b / √m = 1.5: it is below ½ + 8 · 1.5."""
     options = Gaussian(noise=2.0, adaptive=Adaptive(noise=3.0), at="clients")
     mechanism = Mechanism(options, 2.0, 4, seed=0)
     scale = mechanism.update_noise / 2
