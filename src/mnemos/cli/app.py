@@ -67,13 +67,17 @@ def _root(
     pass
 
 
+_command = typer.main.get_command(app)
+"""Made once: to look through the signatures of all commands takes as long as a short command."""
+
+
 def main() -> None:
     """Run a command and end with an exit code that means something."""
     # As with `python script.py`, a user's own modules are found where the command is called.
     sys.path.insert(0, str(Path.cwd()))
     try:
         # Not standalone: that would draw a box around a wrong option, and end without a word on Ctrl-C.
-        code = app(prog_name="mnemos", standalone_mode=False) or 0
+        code = _command(prog_name="mnemos", standalone_mode=False) or 0
     except MnemosError as error:
         _end(str(error), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
