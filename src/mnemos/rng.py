@@ -10,7 +10,6 @@ import hashlib
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 
 Seed = int | str
 """An experiment's number, or a secret."""
@@ -40,6 +39,8 @@ def normal(count: int, seed: Seed, purpose: str, *keys: int) -> torch.Tensor:
     A torch generator goes by 32 bits of its seed, which can be tried one after the other. This is the inverse
     distribution function of what SHAKE-256 makes of the whole key.
     """
+    from scipy.special import ndtri  # slow to import, and only needed here
+
     drawn = np.empty(count, np.float32)
     for start in range(0, count, _CHUNK):
         some = drawn[start : start + _CHUNK]

@@ -60,8 +60,8 @@ def undrawn(monkeypatch) -> dict[str, list[str]]:
         drawn[str(path)] = [*runs, *map(str, rounds)]
         return path
 
-    monkeypatch.setattr("mnemos.cli.forgetting.draw_heatmaps", draw)
-    monkeypatch.setattr("mnemos.cli.forgetting.draw_curves", lambda runs, path, *_: path)
+    monkeypatch.setattr("mnemos.report.forgetting.draw_heatmaps", draw)
+    monkeypatch.setattr("mnemos.report.curves.draw_curves", lambda runs, path, *_: path)
     return drawn
 
 

@@ -10,7 +10,6 @@ import typer
 from mnemos.cli.options import Json, Out, Quiet, Track, check_figure
 from mnemos.cli.output import going_on, print_json, watch
 from mnemos.cli.variants import Seeds, Words, print_table, read_study, rows
-from mnemos.report.curves import draw_curves
 from mnemos.runs.pool import in_turn
 from mnemos.track.observe import check, observe
 
@@ -35,6 +34,8 @@ def compare(
         )
     drawn = None
     if any(results.accuracies(name) for name in results.runs):
+        from mnemos.report.curves import draw_curves  # slow to import, and only needed here
+
         drawn = draw_curves(results.runs, figure or out / f"{recipe.stem}.png", title=recipe.stem)
     if as_json:
         print_json({"status": "finished", "variants": rows(results), "figure": str(drawn) if drawn else None})

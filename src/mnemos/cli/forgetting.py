@@ -14,8 +14,6 @@ from mnemos.cli.options import Json, check_figure
 from mnemos.cli.output import console, print_json
 from mnemos.errors import ConfigError
 from mnemos.report.average import mean_of, std_of
-from mnemos.report.curves import draw_curves
-from mnemos.report.forgetting import draw_class_heatmaps, draw_heatmaps
 from mnemos.report.groups import Group, group
 from mnemos.report.reading import Reading, read, runs_of
 from mnemos.runs.forgetting import HOW, not_measured
@@ -44,6 +42,10 @@ def forgetting(
 
     Runs that differ in their seed alone are one method; heat-maps are of its first seed.
     """
+    # slow to import, and only needed here
+    from mnemos.report.curves import draw_curves
+    from mnemos.report.forgetting import draw_class_heatmaps, draw_heatmaps
+
     check_figure(figure)
     beside = figure.with_stem(f"{figure.stem}-curve")
     check_figure(beside)

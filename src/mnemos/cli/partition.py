@@ -13,7 +13,6 @@ from mnemos.cli.output import console, print_json
 from mnemos.data.load import load
 from mnemos.errors import DataError
 from mnemos.federation import deal
-from mnemos.report.partition import draw_partition, summarise
 
 
 def partition(
@@ -32,6 +31,8 @@ def partition(
     as_json: Json = False,
 ) -> None:
     """Summarise a partition and draw it: a bar a client, coloured by class."""
+    from mnemos.report.partition import draw_partition, summarise  # slow to import, and only needed here
+
     check_figure(figure)
     words = list(words or [])
     data = (

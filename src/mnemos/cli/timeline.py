@@ -13,7 +13,6 @@ from mnemos.cli.output import console, print_json
 from mnemos.data.load import load
 from mnemos.errors import ConfigError
 from mnemos.federation import flow_of
-from mnemos.report.timeline import draw_timeline, summarise_tasks
 
 
 def timeline(
@@ -25,6 +24,8 @@ def timeline(
     as_json: Json = False,
 ) -> None:
     """Summarise a stream of tasks and draw it: a row a client, round by round, coloured by task."""
+    from mnemos.report.timeline import draw_timeline, summarise_tasks  # slow to import, and only needed here
+
     check_figure(figure)
     experiment = experiment_from(words, {})
     dataset = load(experiment.data)
