@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["mnemos.cli.app", "sklearn.datasets"])
+_context.set_forkserver_preload(["mnemos.cli.app"])
 
 
 @contextmanager

@@ -106,6 +106,19 @@ def test_parts_survive_a_dump() -> None:
 # Digits
 
 
+def test_digits_are_those_of_scikit_learn() -> None:
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    digits = read("digits")
+    rows = [
+        [*sample, int(label)]
+        for part in (digits.train, digits.test)
+        for sample, label in zip(part.samples.flatten(1).tolist(), part.labels, strict=True)
+    ]
+    assert sorted(rows) == sorted([*sample, label] for sample, label in zip(pixels, labels, strict=True))
+
+
 def test_digits_keep_their_units_and_split_evenly() -> None:
     digits = read("digits")
     assert digits.shape == (1, 8, 8)
