@@ -6,12 +6,24 @@ They are forked from a process that has imported Mnemos and done nothing else, a
 import json
 import multiprocessing
 import os
+import runpy
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["mnemos.cli.app"])
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
 
 
 @contextmanager
@@ -41,12 +53,33 @@ def mnemos(*words, cwd):
     return json.loads((cwd / "out").read_text().splitlines()[-1])
 
 
+def script(path, *words, cwd, **variables):
+    """How `python path words…` ends in a folder, with some variables of the environment."""
+    with TemporaryDirectory() as said:
+        with forked(_script, [str(path), *map(str, words)], str(cwd), said, variables) as process:
+            process.join(240)
+        return Ended(process.exitcode, *((Path(said) / name).read_text() for name in ("out", "err")))
+
+
 def _mnemos(words, folder):
     os.chdir(folder)
-    for name, number in (("out", 1), ("err", 2)):
-        with Path(name).open("wb") as file:
-            os.dup2(file.fileno(), number)
+    _print_into(folder)
     sys.argv = ["mnemos", *words]
     from mnemos.cli.app import main
 
     main()
+
+
+def _script(words, folder, said, variables):
+    _print_into(said)
+    os.chdir(folder)
+    os.environ |= variables
+    sys.argv = words
+    sys.path.insert(0, str(Path(words[0]).parent))
+    runpy.run_path(words[0], run_name="__main__")
+
+
+def _print_into(folder):
+    for name, number in (("out", 1), ("err", 2)):
+        with (Path(folder) / name).open("wb") as file:
+            os.dup2(file.fileno(), number)

@@ -1,40 +1,32 @@
 """The code of tutorials and of the notebook runs, and gives what they show."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from page import blocks, images, same
+
+from forked import Ended, script
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 PAGES = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("[!R]*.md"))]
 
 
-def carry_out(script: str, page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def carry_out(name: str, page: Path, folder: Path) -> Ended:
     """In a process of its own, in an empty folder, without warnings."""
-    return subprocess.run(
-        [sys.executable, HERE / script, page],
-        cwd=folder,
-        env=os.environ | {"NO_COLOR": "1", "PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    return script(HERE / name, page, cwd=folder, NO_COLOR="1", PYTEST_ADDOPTS="")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_does_what_it_says(page, tmp_path):
     done = carry_out("page.py", page, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr
+    assert done.code == 0, done.err
+    assert "Warning" not in done.err
 
 
 def test_the_notebook_does_what_it_says(tmp_path):
     done = carry_out("notebook.py", DOCS / "quickstart.ipynb", tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
 
 
 def test_stored_figures_are_light():
@@ -84,15 +76,15 @@ several …
         "sh",
         "text",
     ]
-    assert carry_out("page.py", page, tmp_path).returncode == 0
+    assert carry_out("page.py", page, tmp_path).code == 0
     page.write_text(page.read_text().replace("0.67", "0.55"))
     done = carry_out("page.py", page, tmp_path)
-    assert done.returncode == 1
-    assert "page.md, line 13: the page shows" in done.stderr
+    assert done.code == 1
+    assert "page.md, line 13: the page shows" in done.err
     page.write_text("\n```sh\nfalse\n```\n")
-    assert "false: exit code 1" in carry_out("page.py", page, tmp_path).stderr
+    assert "false: exit code 1" in carry_out("page.py", page, tmp_path).err
     page.write_text("![A figure](../images/nothing.png)\n")
-    assert "its code doesn't draw nothing.png" in carry_out("page.py", page, tmp_path).stderr
+    assert "its code doesn't draw nothing.png" in carry_out("page.py", page, tmp_path).err
 
 
 @pytest.mark.parametrize(

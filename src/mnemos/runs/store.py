@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -95,7 +94,7 @@ def overall(metrics: pd.DataFrame, name: str | None = None) -> pd.DataFrame:
 
 
 def _line(record: Record) -> bytes:
-    row = {key: value for key, value in asdict(record).items() if value is not None}
+    row = {key: value for key, value in vars(record).items() if value is not None}
     if "cls" in row:
         row["class"] = row.pop("cls")
     if not math.isfinite(row["value"]):
