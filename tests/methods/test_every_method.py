@@ -45,8 +45,8 @@ METHODS = {
 }
 CHANGES = {
     "fedreg": {"local": {"steps": 5, "batch": 48, "lr": 0.3}},  # there are many gradients to a step
-    "fedspace": {"local": {"epochs": 2, "batch": 16, "lr": 0.2}, "rounds": 5},  # rotated digits are harder
-    "pass": {"local": {"epochs": 2, "batch": 16, "lr": 0.2}, "rounds": 4},
+    "fedspace": {"local": {"epochs": 2, "batch": 32, "lr": 0.4}, "rounds": 5},  # rotated digits are harder
+    "pass": {"local": {"epochs": 2, "batch": 32, "lr": 0.4}, "rounds": 4},
     "uga": {"rounds": 10},  # one server step a round
     "fedsgd": {"local": {"lr": 0.5}, "rounds": 12, "participation": 1.0},  # and here only one a round
 }
@@ -61,7 +61,7 @@ def experiment(case, engine="serial", loss="ce", **changes):
             "partition": {"name": "label-dirichlet", "clients": 12, "alpha": 0.5},
             "model": {"name": "mlp", "hidden": [16]},
             "method": {**METHODS[case], "loss": loss},
-            "local": {"epochs": 2, "batch": 16, "lr": 0.1},
+            "local": {"epochs": 2, "batch": 32, "lr": 0.2},
             "participation": 0.34,
             "rounds": 3,
             "engine": engine,
