@@ -11,7 +11,9 @@ from mnemos.ranks.evbmf import evbmf, threshold
 
 
 def singular_values(matrix):
-    return torch.linalg.svdvals(matrix.double())
+    """Of a matrix with at most as many rows as columns, several times as fast as by a decomposition."""
+    matrix = matrix.double()
+    return torch.linalg.eigvalsh(matrix @ matrix.mT).flip(-1).clamp_min(0).sqrt()
 
 
 def planted(rows, columns, rank, noise, seed, strength=3.0):

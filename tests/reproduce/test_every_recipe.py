@@ -55,9 +55,11 @@ def test_it_runs_at_the_smallest_scale(
         monkeypatch.setenv("MNEMOS_DATA", str(few_images))
     known, recipe = find_recipe(name)
     # A round of AFCL is of whole batches in four rotations, and there are ten at least: one cell is enough,
-    # and smaller batches.
+    # and smaller batches. Before the first there is a model to be trained on fractals.
     if name.startswith("afcl/"):
-        recipe = recipe.model_copy(update={"changes": {**recipe.changes, "local.batch": 16}})
+        fractals = {"name": "fractals", "classes": 50, "images": 1000, "batch": 32}
+        smaller = {**recipe.changes, "local.batch": 16, "start": fractals}
+        recipe = recipe.model_copy(update={"changes": smaller})
     chosen = (
         ["FedSpace/" + next(iter(recipe.columns))] if name.startswith("afcl/") else few(recipe.of(SMALLEST))
     )

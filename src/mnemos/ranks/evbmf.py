@@ -51,50 +51,65 @@ def noise_variance(squares: Tensor, columns: int) -> Tensor:
     The free energy has a kink wherever a value begins to be kept, and often a local minimum between two
     kinks: so one is looked for in each of the most promising pieces, and the least of them is taken.
     """
+    energy = _FreeEnergy(squares, columns)
     low, high = (bound[..., None] for bound in _bounds(squares, columns))
     kinks = (squares / (columns * threshold(squares.shape[-1], columns))).log()  # −∞ for a value of zero
     grid = low + (high - low) * torch.linspace(0, 1, _GRID, dtype=squares.dtype)
     edges = torch.cat([grid, kinks.clamp(low, high)], -1).sort(-1).values
     left, right = edges[..., :-1], edges[..., 1:]
-    energy, _ = free_energy((left + right) / 2, squares, columns)
-    pieces = energy.topk(_CANDIDATES, largest=False).indices
+    pieces = energy((left + right) / 2).topk(_CANDIDATES, largest=False).indices
     left, right = left.gather(-1, pieces), right.gather(-1, pieces)
     for _ in range(_BISECTIONS):
         middle = (left + right) / 2
-        rising = free_energy(middle, squares, columns)[1] > 0
+        rising = energy.slope(middle) > 0
         left, right = torch.where(rising, left, middle), torch.where(rising, middle, right)
-    energy, _ = free_energy(left, squares, columns)
-    return left.gather(-1, energy.argmin(-1, keepdim=True))[..., 0].exp()
+    return left.gather(-1, energy(left).argmin(-1, keepdim=True))[..., 0].exp()
 
 
-def free_energy(log_variances: Tensor, squares: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-    """The free energy at t = ln σ² [..., G], up to a constant, and its slope in t.
+class _FreeEnergy:
+    """The free energy of squared singular values [..., L], as a function of t = ln σ² [..., G].
 
-    With x = s²/(M σ²) it is Σ (x − ln x) + Σ_{x > x̲} [ln(τ + 1) + α ln(τ/α + 1) − τ], where τ is the greater
-    solution of x = (1 + τ)(1 + α/τ). Of ln x only −ln σ² depends on the variance; without the rest, singular
-    values of zero do no harm. For a kept value x − τ = 1 + α + α/τ, without the difference of large numbers.
+    With x = s²/(M σ²) it is Σ (x − ln x) + Σ_{x > x̲} [ln(τ + 1) + α ln(τ/α + 1) − τ], up to a constant,
+    where τ is the greater solution of x = (1 + τ)(1 + α/τ). Of ln x only −ln σ² depends on the variance;
+    without the rest, singular values of zero do no harm. For a kept value x − τ = 1 + α + α/τ, without the
+    difference of large numbers.
     """
-    rows = squares.shape[-1]
-    alpha = rows / columns
-    scale = columns * log_variances.exp()
-    limit = threshold(rows, columns)
-    # Values are in descending order: those that no variance keeps needn't be looked at.
-    most = int((squares > limit * scale.amin(-1, keepdim=True)).sum(-1).max())
-    ratios = squares[..., None, :most] / scale[..., None]
-    kept = ratios > limit
-    x = torch.where(kept, ratios, limit)
-    shifted = x - (1 + alpha)
-    tau = (shifted + (shifted.square() - 4 * alpha).sqrt()) / 2
-    signal = 1 + alpha + alpha / tau + torch.log1p(tau) + alpha * torch.log1p(tau / alpha)
-    # dx/dτ = 1 − α/τ², and dx/dt = −x.
-    steepness = 1 / (1 + tau) + alpha / (alpha + tau) - alpha / tau.square()
-    slope = -x * steepness / (1 - alpha / tau.square())
-    # What is noise, added up from the smallest value on: behind each place, all that comes after it.
-    sums = squares.flip(-1).cumsum(-1).flip(-1)
-    behind = torch.cat([sums, torch.zeros_like(sums[..., :1])], -1)
-    noise = behind.gather(-1, kept.sum(-1)) / scale
-    energy = noise + rows * log_variances + torch.where(kept, signal, 0.0).sum(-1)
-    return energy, rows - noise + torch.where(kept, slope, 0.0).sum(-1)
+
+    def __init__(self, squares: Tensor, columns: int) -> None:
+        self._squares = squares
+        self._columns = columns
+        self._rows = squares.shape[-1]
+        self._alpha = self._rows / columns
+        self._limit = threshold(self._rows, columns)
+        # What is noise, added up from the smallest value on: behind each place, all that comes after it.
+        sums = squares.flip(-1).cumsum(-1).flip(-1)
+        self._behind = torch.cat([sums, torch.zeros_like(sums[..., :1])], -1)
+
+    def __call__(self, log_variances: Tensor) -> Tensor:
+        kept, _, tau, noise = self._parts(log_variances)
+        alpha = self._alpha
+        signal = 1 + alpha + alpha / tau + torch.log1p(tau) + alpha * torch.log1p(tau / alpha)
+        return noise + self._rows * log_variances + torch.where(kept, signal, 0.0).sum(-1)
+
+    def slope(self, log_variances: Tensor) -> Tensor:
+        """Its derivative; dx/dτ = 1 − α/τ², and dx/dt = −x."""
+        kept, x, tau, noise = self._parts(log_variances)
+        alpha = self._alpha
+        bend = alpha / tau.square()
+        steepness = 1 / (1 + tau) + alpha / (alpha + tau) - bend
+        return self._rows - noise + torch.where(kept, -x * steepness / (1 - bend), 0.0).sum(-1)
+
+    def _parts(self, log_variances: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(which values are kept, their x, their τ; Σ x of the others)."""
+        scale = self._columns * log_variances.exp()
+        # Values are in descending order: those that no variance keeps needn't be looked at.
+        most = int((self._squares > self._limit * scale.amin(-1, keepdim=True)).sum(-1).max())
+        ratios = self._squares[..., None, :most] / scale[..., None]
+        kept = ratios > self._limit
+        x = torch.where(kept, ratios, self._limit)
+        shifted = x - (1 + self._alpha)
+        tau = (shifted + (shifted.square() - 4 * self._alpha).sqrt()) / 2
+        return kept, x, tau, self._behind.gather(-1, kept.sum(-1)) / scale
 
 
 def _bounds(squares: Tensor, columns: int) -> tuple[Tensor, Tensor]:
