@@ -1,16 +1,16 @@
 """Pre-training: it learns, the same everywhere, and every encoder once."""
 
-import json
 import math
 import os
-import subprocess
-import sys
+from contextlib import ExitStack
 from itertools import islice
+from multiprocessing import Pipe
 
 import numpy as np
 import pytest
 import torch
 
+from forked import forked
 from mnemos.data.fractals import HELD_OUT
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.models.model import models
@@ -173,38 +173,26 @@ def test_a_cache_that_can_not_be_written_only_costs_time(tmp_path, monkeypatch):
     assert cache.obtain(TINY, MLP, SHAPE, silent).accuracy is not None
 
 
-PROCESS = """
-import json, sys
-from mnemos.models.model import models
-from mnemos.pretrain.cache import obtain
-from mnemos.pretrain.pretraining import Pretraining
-
-news = []
-options = Pretraining(classes=3, images=60, batch=16)
-sys.stdin.readline()
-encoder = obtain(options, models.parse({"name": "mlp", "hidden": [16]}), (1, 8, 8), lambda *a: news.append(a))
-print(json.dumps({"steps": sum(done > 0 for done, *_ in news), "digest": encoder.digest}))
-"""
+def obtain(connection, folder):
+    """As soon as it is told to, an encoder from the cache below a folder."""
+    os.environ["MNEMOS_CACHE"] = folder
+    news = []
+    connection.recv()
+    options = TINY.model_copy(update={"images": 60})
+    encoder = cache.obtain(options, MLP, SHAPE, lambda *given: news.append(given))
+    connection.send({"steps": sum(done > 0 for done, *_ in news), "digest": encoder.digest})
 
 
 def test_two_processes_train_it_once(own_cache):
     """Both are let go at the same moment; one trains, the other waits for it or finds it."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-        )
-        for _ in range(2)
-    ]
-    try:
-        for process in processes:
-            process.stdin.write(b"\n")
-            process.stdin.flush()
-        found = [json.loads(process.communicate(timeout=200)[0]) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    pipes = [Pipe() for _ in range(2)]
+    with ExitStack() as stack:
+        for _, theirs in pipes:
+            stack.enter_context(forked(obtain, theirs, os.environ["MNEMOS_CACHE"]))
+        for ours, _ in pipes:
+            ours.send("go")
+        assert all(ours.poll(200) for ours, _ in pipes)
+        found = [ours.recv() for ours, _ in pipes]
     assert sorted(one["steps"] > 0 for one in found) == [False, True]
     assert len({one["digest"] for one in found}) == 1
     assert len(list(own_cache.glob("*.safetensors"))) == 1
