@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from forked import mnemos, started
 from mnemos.cores import VARIABLE
 from mnemos.data.load import load
 from mnemos.engines.connection import Connection, _reach, library
@@ -294,15 +295,9 @@ def test_a_command_uses_a_cluster_is_interrupted_and_goes_on(runner, tmp_path):
     run = Run(tmp_path / facts["run"])
     assert run.saved_rounds >= 1
     after = run.saved_rounds + 2
-    resumed = subprocess.run(
-        [*COMMAND, "resume", str(run.path), "--rounds", str(after), "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert resumed.returncode == 0, resumed.stderr
-    assert all(line.startswith(("round", str(run.path))) for line in resumed.stderr.splitlines())
+    mnemos("resume", run.path, "--rounds", after, cwd=tmp_path)
+    told = (tmp_path / "err").read_text().splitlines()
+    assert all(line.startswith(("round", str(run.path))) for line in told)
     federation, _ = play(**changes, rounds=after)
     expected = federation.layout.state_dict(federation.server.model, federation.server.buffers)
     assert all(torch.equal(value, expected[name]) for name, value in run.model().state_dict().items())
@@ -378,17 +373,12 @@ def test_data_are_taken_from_a_nodes_own_files_only_if_they_are_the_same(monkeyp
 
 
 def test_a_wrong_address_is_one_sentence(tmp_path):
-    done = subprocess.run(
-        [*COMMAND, "run", "engine={name: ray, address: '127.0.0.1:1'}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    with started(["run", "engine={name: ray, address: '127.0.0.1:1'}"], tmp_path) as process:
+        process.join(60)
+    assert process.exitcode == 2
+    (line,) = (tmp_path / "err").read_text().splitlines()
     assert line.startswith("error: engine.address: there is no Ray cluster to be had at '127.0.0.1:1'")
-    assert not list(tmp_path.iterdir())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["err", "out"]
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:", ":6379", "http://host:port"])
