@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
-from scipy import stats
 
 from mnemos.report.average import mean_of
 from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash, minus, whole
@@ -97,6 +96,8 @@ def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Paired:
     if np.ptp(differences) <= 1e-9:  # a rounding error away from equal
         same = "the same accuracies" if abs(mean) <= 1e-9 else "the same difference"
         return Paired(len(seeds), mean, why=f"{same} with every seed: no test")
+    from scipy import stats  # slow to import, and only needed here
+
     test = stats.ttest_1samp(differences, 0.0)  # the paired test is one of the differences
     interval = test.confidence_interval(0.95)
     return Paired(len(seeds), mean, float(interval.low), float(interval.high), float(test.pvalue))
