@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from mnemos.cli.app import COMMANDS
+
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["mnemos.cli.app"])
+_context.set_forkserver_preload([f"mnemos.cli.{name}" for name in COMMANDS])
 
 
 @dataclass(frozen=True)

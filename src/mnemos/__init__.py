@@ -8,14 +8,19 @@ run.forgetting(100)  # the client × client matrix of that round, if it was meas
 run.model()          # an ordinary nn.Module with the trained weights
 """
 
-from mnemos.api import compare, resume, run, sweep
-from mnemos.data.sources.npz import write_npz
-from mnemos.experiment import Experiment
-from mnemos.report.write import Report, write_report
-from mnemos.runs.results import Results
-from mnemos.runs.run import Run
-from mnemos.runs.study import Study
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from mnemos.version import __version__
+
+if TYPE_CHECKING:
+    from mnemos.api import compare, resume, run, sweep
+    from mnemos.data.sources.npz import write_npz
+    from mnemos.experiment import Experiment
+    from mnemos.report.write import Report, write_report
+    from mnemos.runs.results import Results
+    from mnemos.runs.run import Run
+    from mnemos.runs.study import Study
 
 __all__ = [
     "Experiment",
@@ -31,3 +36,28 @@ __all__ = [
     "write_npz",
     "write_report",
 ]
+
+_HOMES = {
+    "Experiment": "mnemos.experiment",
+    "Report": "mnemos.report.write",
+    "Results": "mnemos.runs.results",
+    "Run": "mnemos.runs.run",
+    "Study": "mnemos.runs.study",
+    "compare": "mnemos.api",
+    "resume": "mnemos.api",
+    "run": "mnemos.api",
+    "sweep": "mnemos.api",
+    "write_npz": "mnemos.data.sources.npz",
+    "write_report": "mnemos.report.write",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What is above, imported when it is asked for: `mnemos --help` needn't wait for PyTorch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mnemos' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -10,6 +10,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from rich.console import Console
 from torch import nn
 
 import mnemos
+from mnemos.cli.app import COMMANDS
+from mnemos.cli.app import load as load_command
 from mnemos.data.augment import normalise
 from mnemos.data.load import load
 from mnemos.errors import DivergedError
@@ -194,9 +198,17 @@ def test_a_recipe_with_options_and_overrides(command):
 def test_version_and_help(command):
     assert command("--version").out == f"mnemos {__version__}\n"
     overview = command("--help").out
-    for name in ("run", "resume", "runs", "compare", "partition"):
+    for name, words in COMMANDS.items():
         assert f" {name} " in overview
         assert f"mnemos {name}" in command(f"{name} --help").out
+        assert load_command(name).help.replace("\n", " ").startswith(words.rstrip("."))
+
+
+def test_help_does_not_wait_for_pytorch():
+    code = "import sys, mnemos.cli\ntry:\n mnemos.cli.main()\nfinally:\n print('torch' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    assert "forgetting" in ended.stdout
+    assert ended.stdout.endswith("False\n")
 
 
 # --- runs ---------------------------------------------------------------------------------------------

@@ -3,32 +3,65 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 import typer
+from typer.core import TyperGroup
 
-from mnemos.cli import (
-    compare,
-    federate,
-    forgetting,
-    partition,
-    pretrain,
-    report,
-    reproduce,
-    resume,
-    run,
-    runs,
-    sweep,
-    timeline,
-    watch,
-)
 from mnemos.errors import MnemosError
 from mnemos.version import __version__
 
+COMMANDS = {
+    "run": "Train one federated experiment, from a recipe or from options alone.",
+    "resume": "Continue an interrupted run, or a finished one for more rounds.",
+    "runs": "List runs with their state and result.",
+    "compare": "Run several variants of an experiment with several seeds, in turn.",
+    "sweep": "Run a study, several runs at once.",
+    "partition": "Summarise a partition and draw it: a bar a client, coloured by class.",
+    "timeline": "Summarise a stream of tasks and draw it: a row a client, round by round, coloured by task.",
+    "pretrain": "Train an encoder on fractals, for experiments to start from.",
+    "forgetting": "Show how much of each other's data clients forget in a round.",
+    "watch": "Follow runs in progress: a table here, and the report as a page on this machine that keeps up.",
+    "report": "Write a report of runs: one HTML file that opens from disk and needs no network.",
+    "reproduce": "Repeat a table or figure of a paper, and show the paper's numbers beside ours.",
+    "federate": "Train where the data is: owners join over Flower, and what they hold stays with them.",
+}
+"""Each is in a module of its name, whose own help begins with the same words."""
+
+
+class _Commands(TyperGroup):
+    """Imports a command when it is called: PyTorch alone takes seconds, which help needn't."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = {name: click.Command(name, help=words) for name, words in COMMANDS.items()}
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name and known else None, rest
+
+
+@cache
+def load(name: str) -> click.Command:
+    """A command, from its module."""
+    module = import_module(f"mnemos.cli.{name}")
+    alone = getattr(module, "app", None)
+    if alone is None:
+        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        alone.command(name)(getattr(module, name))
+    return typer.main.get_command(alone)
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="mnemos",
     help="A federated-learning laboratory whose centre is forgetting.",
     no_args_is_help=True,
@@ -37,19 +70,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 data missing or damaged, "
     "4 not converged, 5 paused with the run saved, 130 interrupted with the run saved.",
 )
-app.command("run", context_settings={"ignore_unknown_options": False})(run.run)
-app.command("resume")(resume.resume)
-app.command("runs")(runs.runs)
-app.command("compare")(compare.compare)
-app.command("sweep")(sweep.sweep)
-app.command("partition")(partition.partition)
-app.command("timeline")(timeline.timeline)
-app.command("pretrain")(pretrain.pretrain)
-app.command("forgetting")(forgetting.forgetting)
-app.command("watch")(watch.watch)
-app.command("report")(report.report)
-app.command("reproduce")(reproduce.reproduce)
-app.add_typer(federate.app, name="federate")
 
 
 def _version(wanted: bool) -> None:
@@ -68,7 +88,6 @@ def _root(
 
 
 _command = typer.main.get_command(app)
-"""Made once: to look through the signatures of all commands takes as long as a short command."""
 
 
 def main() -> None:
@@ -97,7 +116,7 @@ def _usage(error: click.ClickException) -> str:
     sentence = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "mnemos"
-    sentence = f"{sentence[:1].lower()}{sentence[1:]}".replace(" Did you mean", "; did you mean")
+    sentence = re.sub(r"\.? Did you mean", "; did you mean", f"{sentence[:1].lower()}{sentence[1:]}")
     return f"{sentence}{' See' if sentence.endswith('?') else '; see'} '{command} --help'"
 
 

@@ -18,6 +18,8 @@ from mnemos.track.observe import observe
 app = typer.Typer(
     help="Train where the data is: owners join over Flower, and what they hold stays with them.",
     no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
 )
 
 Home = Annotated[Path, typer.Option(help="Folder of the federation: keys, and what the SuperLink remembers.")]
