@@ -33,6 +33,7 @@ def test_init_and_keys_write_what_serve_and_join_need(command, tmp_path):
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
+        ("jion", 2, "no such command 'jion'; did you mean 'join'? See 'mnemos federate --help'"),
         ("serve nope.yaml", 2, "nope.yaml: there is no such file"),
         ("serve {file} data=digits", 2, "data: found digits; a federation has its owners' data"),
         ("serve {file} partition=iid", 2, "partition: found iid; each owner is a client"),
