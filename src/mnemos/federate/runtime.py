@@ -107,23 +107,23 @@ def answer_forever(door: Door, app: ClientApp, going: Callable[[], bool]) -> Non
                 # As a rule the node isn't up yet, or has just gone: the caller looks after it.
                 if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in _NOT_KNOWN:
                     raise MnemosError("the node doesn't know this process") from None
-                token = ""
-            if not token:
+                token = None
+            if token is None:
                 time.sleep(_POLL)
-            while token:
+            while token is not None:
                 try:
                     token = _answer(door, token, app, partial(_acquired, executor))
                 except (httpx.HTTPError, ObjectPullError, RuntimeError):
                     break  # the task is lost; whoever asked will notice
 
 
-def _acquired(executor: RuntimeHttpClient) -> str:
-    """The token of a node's next task; empty if there is none."""
+def _acquired(executor: RuntimeHttpClient) -> str | None:
+    """The token of a node's next task, if there is one."""
     wanted = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
-    return str(executor.AcquireTask(wanted).token)
+    return str(executor.AcquireTask(wanted).token) or None
 
 
-def _answer(door: Door, token: str, app: ClientApp, following: Callable[[], str]) -> str:
+def _answer(door: Door, token: str, app: ClientApp, following: Callable[[], str | None]) -> str | None:
     """Do a task; the token of the next one, if the node has begun it instead."""
     with _closing(door.client("flwr-clientapp", RuntimeTokenHttpInterceptor(token))) as client:
         try:
@@ -136,7 +136,7 @@ def _answer(door: Door, token: str, app: ClientApp, following: Callable[[], str]
             client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.FAILED))
             return other.token
         push_task_output(client, context, status, details)
-    return ""
+    return None
 
 
 class _SupersededError(Exception):
@@ -146,7 +146,7 @@ class _SupersededError(Exception):
         self.token = token
 
 
-def _pull(client: RuntimeHttpClient, following: Callable[[], str]) -> tuple[Message, Context]:
+def _pull(client: RuntimeHttpClient, following: Callable[[], str | None]) -> tuple[Message, Context]:
     """A task's message.
 
     A task is there before all of its message is. If the server is killed in between, the rest never comes,
@@ -167,7 +167,7 @@ def _pull(client: RuntimeHttpClient, following: Callable[[], str]) -> tuple[Mess
         try:
             return pull(number)
         except ObjectUnavailableError:
-            if token := following():
+            if (token := following()) is not None:
                 raise _SupersededError(token) from None
             raise
 
