@@ -6,10 +6,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
 
-from mnemos.cli.app import app
+from mnemos.cli.app import COMMANDS, load
 from mnemos.experiment import Experiment
 from mnemos.runs.study import Study
 
@@ -73,7 +72,8 @@ def test_a_broken_link_is_found(tmp_path, monkeypatch):
 
 def test_commands_and_options_exist():
     known = {}
-    for name, command in typer.main.get_command(app).commands.items():
+    for name in COMMANDS:
+        command = load(name)
         inner = getattr(command, "commands", None)
         known |= {name: command} if inner is None else {f"{name} {word}": one for word, one in inner.items()}
     seen = set()
