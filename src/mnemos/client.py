@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -83,6 +85,11 @@ def rates(task: Task, todo: Ration) -> Rates:
     factors = [local.schedule.factor(task.round, epoch, epochs) for epoch in range(epochs)]
     steps = [factor for factor, length in zip(factors, lengths, strict=True) for _ in range(length)]
     return tuple((len(list(group)), local.lr * factor) for factor, group in groupby(steps[: todo.total]))
+
+
+def made(rates: Rates, steps: int) -> Rates:
+    """The learning rates of the first steps."""
+    return tuple((len(list(group)), rate) for rate, group in groupby(each(rates)[:steps]))
 
 
 def each(rates: Rates) -> list[float]:
@@ -205,6 +212,7 @@ class Trainer:
 
     def __call__(self, task: Task) -> Update:
         """Train one client for one round."""
+        until = math.inf if task.seconds is None else time.monotonic() + task.seconds
         plan, bound = task.plan, self.bound
         method, local, optimizer = plan.method, plan.local, plan.local.optimizer
         bound.load(task.model, task.buffers)
@@ -239,6 +247,9 @@ class Trainer:
                     optimizer.epoch(bound.parameters, state, bound.layout, local.lr)
                 total += loss * len(batch.labels)
             seen += len(batch.labels)
+            if time.monotonic() >= until:
+                pace = made(pace, number)
+                break
         surveyed |= self._survey("end", task, client)
         for name in method.traced:
             surveyed[name] = self._pull_back(surveyed[name], trace, task, client)

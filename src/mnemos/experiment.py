@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from mnemos.clocks.clock import Clock, Rounds, clocks
+from mnemos.clocks.clock import Clock, Rounds, Synchronous, clocks
 from mnemos.data.dataset import Source, sources
 from mnemos.data.partition import Partition, partitions
 from mnemos.data.stream import Stream, streams
 from mnemos.data.streams.static import Static
 from mnemos.engines.engine import Engine, engines
+from mnemos.engines.flower import Flower
 from mnemos.errors import ConfigError
 from mnemos.faults.fault import Fault
 from mnemos.faults.fault import faults as known_faults
@@ -121,6 +122,12 @@ class Experiment(Options):
     def watching(self) -> tuple[Measure, ...]:
         """All measures, with those that `evaluate` asks for."""
         return (Forgetting(rounds=self.evaluate.forgetting), *self.measures)
+
+    @property
+    def over_selection(self) -> float:
+        """Share of clients asked beyond those that a round takes: in simulated time, or for real."""
+        part = self.engine if isinstance(self.engine, Flower) else self.clock
+        return part.over_selection if isinstance(part, Flower | Synchronous) else 0.0
 
     def hash(self) -> str:
         """Twelve hexadecimal digits that stay the same as long as the experiment does."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mnemos import rng
 from mnemos.client import fresh_model
-from mnemos.clocks.clock import Synchronous, Timed
+from mnemos.clocks.clock import Timed
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.load import load
 from mnemos.data.partition import Assignment, Ints
@@ -492,7 +492,7 @@ def _opened(experiment: Experiment, dataset: Dataset, assignment: Assignment, si
 
 def _asked(experiment: Experiment, size: int) -> int:
     """How many clients are asked for a round of so many."""
-    return experiment.clock.asked(size) if isinstance(experiment.clock, Synchronous) else size
+    return size + math.ceil(experiment.over_selection * size - 1e-9)
 
 
 def _drawn(experiment: Experiment, total: int) -> tuple[Ints, Ints]:

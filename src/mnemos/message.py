@@ -77,6 +77,8 @@ class Task:
     """Which class the client takes each class for [classes], if it is one that doesn't know its labels."""
     steps: int | None = None
     """After how many steps it has to stop, if it can't be through in time."""
+    seconds: float | None = None
+    """For how long it may train, if real time counts; it makes one step at least."""
 
     def to_bytes(self) -> bytes:
         """The task as one buffer."""
@@ -96,6 +98,7 @@ class Task:
             "client": self.client,
             "noise": self.noise,
             "steps": self.steps,
+            "seconds": self.seconds,
         }
         return pack(tensors, {"received": self.received, "state": self.state}, header)
 
@@ -119,6 +122,7 @@ class Task:
                 _read(header, "noise", number),
                 _vector(tensors, "relabel", torch.int64) if "relabel" in tensors else None,
                 _read(header, "steps", _limit),
+                _read(header, "seconds", _time),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"message: not a task ({_reason(error)})") from None
@@ -282,6 +286,13 @@ def _limit(value: Any) -> int | None:
     if value == 0:
         raise ValueError("found 0, and one at least is expected")
     return _whole_or_none(value)
+
+
+def _time(value: Any) -> float | None:
+    seconds = None if value is None else number(value)
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"found {seconds}, and more than 0 is expected")
+    return seconds
 
 
 def _whole_or_none(value: Any) -> int | None:

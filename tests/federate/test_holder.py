@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -199,6 +200,54 @@ def test_a_round_has_all_answers_before_anybody_looks_at_one(tmp_path):
     federation.close()
 
 
+def test_a_round_is_over_when_as_many_have_answered_as_it_takes(tmp_path):
+    """Three are asked for two; the first comes last, and the round is that of the others."""
+    paths = folders(tmp_path)
+    changes = {"method": "scaffold", "rounds": 2, "evaluate": {"every": 9}}
+    engine = {"name": "flower", "over_selection": 0.5}
+    remote, link = joined(experiment(paths, **changes, engine=engine), paths, tmp_path)
+    there, outcomes = play(remote, rounds=2)
+    for outcome in outcomes:
+        assert [r.client for r in outcome.records if r.name == "dropped: enough others"] == [0]
+    assert [client for kind, client, _ in link.asked if kind == "train"] == [2, 1, 2, 1]
+    changes["participation"] = 1.0
+    without, link = joined(experiment(paths, **changes), paths, tmp_path / "again")
+    link.gone = {0}
+    assert torch.equal(play(without, rounds=2)[0].server.model, there.server.model)
+
+
+def test_answers_that_can_not_be_read_are_not_enough(tmp_path, monkeypatch):
+    paths = folders(tmp_path)
+    engine = {"name": "flower", "over_selection": 0.5}
+    remote, link = joined(experiment(paths, engine=engine), paths, tmp_path)
+    monkeypatch.setattr(link.holders[2], "answer", lambda *_: b"nothing")
+    _, (outcome,) = play(remote, rounds=1)
+    assert {r.client for r in outcome.records if r.name == "train_loss"} == {0, 1, None}
+    assert [r.client for r in outcome.records if r.name == "dropped: unreadable"] == [2]
+
+
+@pytest.mark.parametrize("method", ["fednova", "fedprox"])
+def test_who_is_out_of_time_sends_what_it_has_done(tmp_path, monkeypatch, method):
+    """By a clock of which every look takes a second: after the third step, three seconds are over."""
+    schedule = {"name": "step", "over": "epochs", "size": 1}
+    changes = {
+        "method": method,
+        "local": {"epochs": 2, "batch": 24, "lr": 0.1, "schedule": schedule},
+        "engine": {"name": "flower", "deadline": 3.0},
+    }
+    holder, task = asked(tmp_path, **changes)
+    assert task.seconds == 3
+    wanted = holder.answer("train", "run", replace(task, seconds=None, steps=3).to_bytes())
+    ticks = count()
+    monkeypatch.setattr("mnemos.client.time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    found = holder.answer("train", "run", task.to_bytes())
+    assert found == wanted
+    assert update_from_bytes(found).steps == 3
+    paths = folders(tmp_path)
+    _, (outcome,) = play(joined(experiment(paths, **changes), paths, tmp_path)[0], rounds=1)
+    assert not [r.name for r in outcome.records if r.name.startswith(("dropped", "rejected"))]
+
+
 def test_validation_is_that_of_the_owners_who_answer(tmp_path):
     paths = folders(tmp_path)
     remote, link = joined(experiment(paths, evaluate={"every": 1}, participation=1.0), paths, tmp_path)
@@ -284,6 +333,18 @@ def test_counts_that_nobody_has_asked_for_or_that_can_not_be_are_not_listened_to
         (
             {"privacy": "gaussian", "method": {"name": "fedavg", "weighting": "uniform"}},
             "privacy.secret: found false: noise and cohorts would be drawn with the seed that all owners",
+        ),
+        (
+            {
+                "privacy": {"name": "gaussian", "secret": True},
+                "method": {"name": "fedavg", "weighting": "uniform"},
+                "engine": {"name": "flower", "over_selection": 0.5},
+            },
+            "engine.over_selection: found some: one client's speed would decide",
+        ),
+        (
+            {"engine": {"name": "flower", "deadline": 60}},
+            "engine.deadline: found 60, and fedavg's clients have to be through",
         ),
     ],
 )

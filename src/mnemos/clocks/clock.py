@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from pydantic import Field
 
 from mnemos.clocks.speeds import Speeds
@@ -46,7 +44,3 @@ class Synchronous(Timed):
     over_selection: float = Field(
         0.0, ge=0, le=10, description="share of clients asked beyond those that a round takes"
     )
-
-    def asked(self, takes: int) -> int:
-        """How many clients to ask for a round that takes so many."""
-        return takes + math.ceil(self.over_selection * takes - 1e-9)

@@ -15,13 +15,16 @@ from mnemos.message import Arithmetic, Plan, Task
 from mnemos.methods.exchange import Update
 from mnemos.registry import Part, Registry
 
+ENOUGH = "enough others"
+"""Why a client is lost that was asked in case others don't answer."""
+
 
 @dataclass(frozen=True)
 class Work:
     """How much there is to do, for engines that choose."""
 
     cohort: int
-    """Clients a round."""
+    """Clients that a round takes."""
     rounds: int
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Ints
 from mnemos.data.sources.elsewhere import Elsewhere
-from mnemos.engines.engine import Engine, Lost, Runner, Work, engines
+from mnemos.engines.engine import ENOUGH, Engine, Lost, Runner, Work, engines
 from mnemos.errors import ConfigError, DataError
 from mnemos.measures.counting import Counts, Groups
 from mnemos.message import Exam, Plan, Tally, Task, update_from_bytes
@@ -45,6 +45,14 @@ class Flower(Engine):
     """Clients train where their data is; `mnemos federate serve` opens the way to them."""
 
     timeout: float = Field(600.0, gt=0, description="seconds that a round waits for its clients' answers")
+    deadline: float | None = Field(
+        None,
+        gt=0,
+        description="seconds that clients train; with methods that allow it, they send what they have done",
+    )
+    over_selection: float = Field(
+        0.0, ge=0, le=10, description="share of clients asked beyond those that a round takes"
+    )
 
     _link: Link | None = PrivateAttr(None)
 
@@ -61,32 +69,36 @@ class Flower(Engine):
                 "found flower, whose clients are elsewhere; 'mnemos federate serve' starts or resumes it",
                 "engine",
             )
-        return FlowerRunner(self, plan, dataset, self._link)
+        return FlowerRunner(self, plan, dataset, self._link, work.cohort)
 
 
 class FlowerRunner(Runner):
     """Sends tasks to their clients; what these answer is read, and trusted no further."""
 
-    def __init__(self, engine: Flower, plan: Plan, dataset: Dataset, link: Link) -> None:
+    def __init__(self, engine: Flower, plan: Plan, dataset: Dataset, link: Link, takes: int) -> None:
+        """`takes`: how many updates are enough for a round."""
         super().__init__(engine, plan)
-        self._timeout, self._link = engine.timeout, link
+        self._timeout, self._deadline, self._link, self._takes = engine.timeout, engine.deadline, link, takes
         assert isinstance(plan.data, Elsewhere)
         self._data = plan.data
         assert dataset.train.owners is not None
         self._first = np.searchsorted(dataset.train.owners.numpy(), np.arange(len(dataset.owners)))
 
     def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
-        """The updates of a cohort, all asked for at once."""
+        """The updates of a cohort, all asked for at once; the others, once there are enough, are left."""
         tasks = {task.client: task for task in cohort}
         questions = {client: self._own(task).to_bytes() for client, task in tasks.items()}
         # All are taken in first: the others' time goes on while somebody looks at an update, which may mean
         # to ask clients again.
-        heard = {
-            client: answer if isinstance(answer, Lost) else _read(tasks[client], answer)
-            for client, answer in self._link.ask("train", questions, self._timeout)
-        }
+        heard: dict[int, Update | Lost] = {}
+        missing = self._takes
+        for client, answer in self._link.ask("train", questions, self._timeout):
+            heard[client] = answer if isinstance(answer, Lost) else _read(tasks[client], answer)
+            missing -= isinstance(heard[client], Update)
+            if not missing:
+                break
         for client in tasks:
-            yield heard.pop(client)
+            yield heard.pop(client, Lost(client, ENOUGH))
 
     def examine(
         self,
@@ -137,6 +149,7 @@ class FlowerRunner(Runner):
             plan=self._told(task.client),
             samples=task.samples - first,
             held_out=task.held_out - first,
+            seconds=self._deadline,
         )
 
     def _told(self, client: int) -> Plan:

@@ -46,7 +46,7 @@ def check(experiment: Experiment) -> Reading:
         raise ConfigError(
             f"found {type(experiment.partition).name}; each owner is a client, allowed: natural", "partition"
         )
-    check_early(experiment.model_copy(update={"data": _NOBODY, "engine": Flower()}))
+    check_early(experiment.model_copy(update={"data": _NOBODY, "engine": _engine(experiment)}))
     return experiment.data.reading
 
 
@@ -77,8 +77,7 @@ def among(experiment: Experiment, owners: Mapping[str, Described], ask: Ask) -> 
         reading=reading,
         owners=members,
     )
-    engine = experiment.engine if isinstance(experiment.engine, Flower) else Flower()
-    experiment = experiment.model_copy(update={"data": known, "engine": engine})
+    experiment = experiment.model_copy(update={"data": known, "engine": _engine(experiment)})
     tasks = flow_of(experiment, known.load()).tasks
     if not tasks:
         return experiment
@@ -97,6 +96,10 @@ def read_answer(owner: str, answer: bytes) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise DataError(f"{owner} has answered something that can't be read")
     return values
+
+
+def _engine(experiment: Experiment) -> Flower:
+    return experiment.engine if isinstance(experiment.engine, Flower) else Flower()
 
 
 def _told(owner: Owner, answer: bytes | None, classes: int) -> Owner:

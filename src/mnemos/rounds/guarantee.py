@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from mnemos.clocks.asynchronous import Asynchronous
-from mnemos.clocks.clock import Synchronous
 from mnemos.data.sources.elsewhere import Elsewhere
 from mnemos.data.stream import Flow
+from mnemos.engines.flower import Flower
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
 from mnemos.methods.centralised import Centralised
@@ -154,8 +154,8 @@ def check_privacy(experiment: Experiment) -> None:
             "with privacy: rounds, synchronous",
         ),
         (
-            isinstance(clock, Synchronous) and clock.over_selection > 0,
-            "clock.over_selection",
+            experiment.over_selection > 0,
+            f"{'engine' if isinstance(experiment.engine, Flower) else 'clock'}.over_selection",
             "found some: one client's speed would decide whether another one counts; allowed with privacy: 0",
         ),
         (

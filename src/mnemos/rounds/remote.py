@@ -138,7 +138,7 @@ def check_remote(experiment: Experiment) -> None:
         (
             isinstance(clock, Synchronous) and (clock.deadline is not None or clock.over_selection > 0),
             "clock",
-            "found a deadline or over-selection in simulated time; engine.timeout is a federation's",
+            "found a deadline or over-selection in simulated time; a federation's are those of engine",
         ),
         (bool(experiment.faults), "faults", "found some, which are a simulation's"),
         (
@@ -158,6 +158,13 @@ def check_remote(experiment: Experiment) -> None:
             f"found {measure}, which goes by single labels or answers; these stay with the owners",
         ),
     )
+    engine = experiment.engine
+    if isinstance(engine, Flower) and engine.deadline is not None and not experiment.method.partial:
+        raise ConfigError(
+            f"found {engine.deadline:g}, and {experiment.method.name}'s clients have to be through; allowed "
+            "with the server step fednova or the term proximal",
+            "engine.deadline",
+        )
     for wrong, field, sentence in sentences:
         if wrong:
             raise ConfigError(sentence, field)

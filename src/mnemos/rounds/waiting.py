@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from mnemos.clocks.clock import Synchronous
 from mnemos.data.stream import Flow
+from mnemos.engines.engine import ENOUGH
 from mnemos.experiment import Experiment
 from mnemos.rounds.arrivals import Conditions
 from mnemos.rounds.traffic import Pace, pace_of
 
-DEADLINE, TOO_LATE = "deadline", "enough others"
-"""Why clients are dropped: the round was over by the clock, or had as many as it takes."""
+DEADLINE = "deadline"
+"""Why clients are dropped that the round was over for by the clock."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Waiting:
                 steps[client] = done
             arriving.append((self._taken(client, number), client))
         if self.takes is not None:
-            late |= {client: TOO_LATE for _, client in sorted(arriving)[self.takes :]}
+            late |= {client: ENOUGH for _, client in sorted(arriving)[self.takes :]}
         return Conditions(attempt, late, steps)
 
     def lasts(self, arrived: Sequence[int], asked: int, number: int) -> float:
