@@ -47,7 +47,7 @@ class Direct:
 
     def ask(self, kind, questions, timeout):
         # Backwards, as answers may come in any order.
-        for client, body in reversed(questions.items()):
+        for client, body in reversed(list(questions.items())):
             self.asked.append((kind, client, len(body)))
             if client in self.gone:
                 yield client, Lost(client, "timeout")

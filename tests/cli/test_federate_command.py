@@ -62,6 +62,21 @@ def test_init_and_keys_write_what_serve_and_join_need(command, tmp_path):
         ("keys {home} --owner a/b", 2, "owner: found 'a/b'; allowed: letters"),
         ("keys {home} --owner a --owner a", 2, "owner: found 'a' twice"),
         ("init {home}", 2, "isn't empty"),
+        ("init {file}", 2, "e.yaml is a file, and a folder is expected"),
+        ("keys {file}/below --owner a", 2, "home: found '{file}/below'; {file} is a file"),
+        ("serve {file} --home {file}", 2, "home: found '{file}'; {file} is a file, and a folder is expected"),
+        ("serve {file} --out {file}", 2, "out: found '{file}'; {file} is a file, and a folder is expected"),
+        (
+            "join --server localhost:1 --data {data} --plain --folder {file}",
+            2,
+            "folder: found '{file}'; {file} is a file",
+        ),
+        (
+            "serve {file} --plain --owners 1 --host no.such.host",
+            2,
+            "host: found no.such.host, port 8000; nobody can listen there",
+        ),
+        ("serve {file} 'engine={{name: flower, deadline: 9}}'", 2, "engine.deadline: found 9, and fedavg's"),
     ],
 )
 def test_wrong_words(line, code, words, command, tmp_path, tiny, monkeypatch):
@@ -77,8 +92,9 @@ def test_wrong_words(line, code, words, command, tmp_path, tiny, monkeypatch):
         (bad / name).write_text("nothing")
     if "{run}" in line:
         run = mnemos.run({**tiny, "rounds": 1}, out=tmp_path / "runs").path
-    said = command("federate " + line.format(file=file, home=home, run=run, data=data, bad=bad), code)
-    assert words in said.err
+    names = {"file": file, "home": home, "run": run, "data": data, "bad": bad}
+    said = command("federate " + line.format(**names), code)
+    assert words.format(**names) in said.err
     assert not list(tmp_path.glob("**/superlink*"))
 
 

@@ -160,7 +160,7 @@ def test_a_federation_whose_server_is_killed_comes_to_the_same_model(home):
 
 
 def test_a_round_goes_on_without_a_node_that_is_killed(home):
-    description = experiment(home, rounds=3, engine={"name": "flower", "timeout": 15.0})
+    description = experiment(home, rounds=3, engine={"name": "flower", "timeout": 25.0})
     port = free_port()
     server = serving(home, port, "node", description)
     owners = [joining(home, n, port, d) for n, d in (("a", "a.npz"), ("b", "b.npz"), ("c", "c"))]

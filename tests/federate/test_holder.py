@@ -1,12 +1,16 @@
 """A federation whose owners are asked in the same process: all but Flower."""
 
+import math
 import re
 import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -17,11 +21,11 @@ from mnemos.engines.flower import ROUND
 from mnemos.errors import ConfigError, DataError, MnemosError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federate.enrol import check
-from mnemos.federate.holder import Holder
+from mnemos.federate.holder import DeclinedError, Holder, _fingerprint, _read
 from mnemos.federation import Federation
 from mnemos.measures.counting import Groups
 from mnemos.measures.measure import Measure
-from mnemos.message import Exam, Tally, pack, unpack, update_from_bytes
+from mnemos.message import Exam, Tally, pack, unpack, update_from_bytes, update_to_bytes
 from mnemos.runs.execute import resume, start
 from owners import folders, joined
 
@@ -192,7 +196,9 @@ def test_a_round_has_all_answers_before_anybody_looks_at_one(tmp_path):
     federation = Federation(remote)
     with federation.open() as runner:
         ask = link.ask
-        link.ask = lambda kind, questions, timeout: ask(kind, dict(reversed(questions.items())), timeout)
+        link.ask = lambda kind, questions, timeout: ask(
+            kind, dict(reversed(list(questions.items()))), timeout
+        )
         updates = runner.run(federation._tasks(1, runner))
         assert next(updates).client == 0
         assert [client for _, client, _ in link.asked] == [0, 1, 2]
@@ -216,14 +222,45 @@ def test_a_round_is_over_when_as_many_have_answered_as_it_takes(tmp_path):
     assert torch.equal(play(without, rounds=2)[0].server.model, there.server.model)
 
 
-def test_answers_that_can_not_be_read_are_not_enough(tmp_path, monkeypatch):
+def broken(change):
+    """A holder's answers to tasks, changed."""
+
+    def answer(holder, kind, run, body):
+        said = Holder.answer(holder, kind, run, body)
+        return update_to_bytes(change(update_from_bytes(said))) if kind == "train" else said
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda *_: b"nothing", "dropped: unreadable"),
+        (broken(lambda one: replace(one, delta=one.delta * math.nan)), "rejected: not finite"),
+        (broken(lambda one: replace(one, delta=one.delta[:1])), "rejected: wrong shape"),
+        (broken(lambda one: replace(one, round=9)), "rejected: of another round"),
+    ],
+)
+def test_answers_that_can_not_be_used_are_not_enough(tmp_path, monkeypatch, answer, reason):
     paths = folders(tmp_path)
     engine = {"name": "flower", "over_selection": 0.5}
     remote, link = joined(experiment(paths, engine=engine), paths, tmp_path)
-    monkeypatch.setattr(link.holders[2], "answer", lambda *_: b"nothing")
+    monkeypatch.setattr(link.holders[2], "answer", partial(answer, link.holders[2]))
     _, (outcome,) = play(remote, rounds=1)
     assert {r.client for r in outcome.records if r.name == "train_loss"} == {0, 1, None}
-    assert [r.client for r in outcome.records if r.name == "dropped: unreadable"] == [2]
+    assert [r.client for r in outcome.records if r.name == reason] == [2]
+
+
+def test_without_over_selection_a_cohort_of_any_size_is_waited_for(tmp_path):
+    """Drawn one client at a time, it may be larger than a round takes as a rule: nobody is too late then."""
+    paths = folders(tmp_path)
+    description = experiment(
+        paths, participation=0.34, selection="poisson", rounds=12, evaluate={"every": 20}
+    )
+    here, _ = play(description, rounds=12)
+    there, outcomes = play(joined(description, paths, tmp_path)[0], rounds=12)
+    assert max(sum(r.name == "train_loss" for r in one.records) for one in outcomes) > 2
+    assert torch.equal(here.server.model, there.server.model)
 
 
 @pytest.mark.parametrize("method", ["fednova", "fedprox"])
@@ -419,6 +456,23 @@ def test_an_owner_whose_data_has_changed_takes_no_part_in_the_run(tmp_path):
     ):
         with pytest.raises(DataError, match="its data has changed since the run began"):
             holder.answer(kind, "run", question.to_bytes())
+
+
+def test_other_samples_of_the_same_number_are_noticed(tmp_path):
+    """Also by a client that was started again; a run that begins anew goes by what there is then."""
+    holder, task = asked(tmp_path)
+    holder.answer("train", "run", task.to_bytes())
+    path = Path(holder.path)
+    with np.load(path) as arrays:
+        changed = {**arrays, "x_train": arrays["x_train"][::-1]}
+    np.savez(path, **changed)
+    _read.cache_clear()
+    _fingerprint.cache_clear()
+    later = replace(task, round=2, state={ROUND: torch.tensor(1.0)})
+    with pytest.raises(DeclinedError, match="its data has changed since the run began: samples are others"):
+        holder.answer("train", "run", later.to_bytes())
+    holder.answer("train", "run", task.to_bytes())
+    holder.answer("train", "run", later.to_bytes())
 
 
 def test_a_memory_that_is_gone_is_said_to_be(tmp_path):

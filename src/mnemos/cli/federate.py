@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mnemos.cli.options import Json, Out, Quiet, Track, experiment_from
+from mnemos.cli.options import Json, Out, Quiet, Track, check_folder, experiment_from
 from mnemos.cli.output import ending, report_run, watch
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.runs.run import Run
@@ -34,6 +34,7 @@ def init(folder: Annotated[Path, typer.Argument(help="A folder that is new or em
     """Write a federation's folder: Flower's app, an experiment to begin with, and a guide."""
     from mnemos.federate.init import write_federation
 
+    check_folder(folder, "folder")
     write_federation(folder)
     typer.echo(f"{folder}/README.md says how to go on")
 
@@ -50,6 +51,7 @@ def keys(
     """Make keys: a certificate for the server, if there is none yet, and a key pair for each owner."""
     with _needs_flower():
         from mnemos.federate.keys import CA, OWNERS, check_name, make_owner, make_server
+    check_folder(home, "home")
     names = owner or []
     for name in names:
         check_name(name)
@@ -104,6 +106,8 @@ def serve(
         from mnemos.federate.enrol import check
         from mnemos.federate.grid import GridLink
         from mnemos.federate.serve import Place, connected, expected
+    check_folder(home, "home")
+    check_folder(out, "out")
     begun = Run.at(words[0]) if Path(words[0]).is_dir() else None
     if begun is None:
         experiment = experiment_from(words, {"rounds": rounds})
@@ -160,6 +164,7 @@ def join(
         _say("warning: the connection is plain: everybody on the way can read and change what is sent")
     called = name or (keys.name if keys else Path(data).stem)
     folder = folder or Path("mnemos-client") / called
+    check_folder(folder, "folder")
     take_part(server, Holder(data, folder / "memory", called, plugins), folder, keys, wait, _say)
 
 

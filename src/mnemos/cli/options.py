@@ -75,6 +75,13 @@ def check_file(path: Path, suffixes: tuple[str, ...], option: str) -> None:
         raise ConfigError(f"found '{path}'; {nearest} is not a folder", option)
 
 
+def check_folder(path: Path, option: str) -> None:
+    """Refuse a folder that can't be one before anything is computed for it."""
+    nearest = next((one for one in (path, *path.parents) if one.exists()), path)
+    if nearest.exists() and not nearest.is_dir():
+        raise ConfigError(f"found '{path}'; {nearest} is a file, and a folder is expected", option)
+
+
 def experiment_from(words: list[str] | None, shortcuts: dict[str, Any]) -> Experiment:
     """The experiment of a command line: recipe, then shortcuts such as --rounds, then overrides."""
     recipe, overrides = split_words(words)

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mnemos.cli.options import Json, check_file
+from mnemos.cli.options import Json, check_file, check_folder
 from mnemos.cli.output import plural, print_json
-from mnemos.errors import ConfigError
 from mnemos.report.write import write_report
 
 
@@ -31,8 +30,8 @@ def report(
     """
     check_file(out, (".html", ".htm"), "out")
     for name, folder in (("figures", figures), ("tables", tables)):
-        if folder is not None and folder.exists() and not folder.is_dir():
-            raise ConfigError(f"found '{folder}', which is a file; expected a folder", name)
+        if folder is not None:
+            check_folder(folder, name)
     written = write_report(paths, out, figures=figures, tables=tables, title=title)
     for note in written.notes:
         typer.echo(note, err=True)

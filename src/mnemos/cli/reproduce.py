@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mnemos.cli.options import DryRun, Jobs, Json, Out, Quiet
+from mnemos.cli.options import DryRun, Jobs, Json, Out, Quiet, check_folder
 from mnemos.cli.output import console, duration, going_on, print_json
 from mnemos.cli.overview import overview
 from mnemos.cli.plan import makespan, print_plan
@@ -64,8 +64,8 @@ def reproduce(
         return
     if name is None:
         raise ConfigError("it takes the name of a recipe, or --list")
-    if figures is not None and figures.exists() and not figures.is_dir():
-        raise ConfigError(f"found '{figures}', which is not a folder", "figures")
+    if figures is not None:
+        check_folder(figures, "figures")
     known, recipe = find_recipe(name)
     reproduction = Reproduction(known, recipe, out, scale, parse_seeds(seeds) or (), tuple(only or ()))
     cases = reproduction.cases()

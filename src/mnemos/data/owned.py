@@ -54,6 +54,12 @@ class Described(Options):
             )
         if not all(name.isprintable() for name in self.classes):
             raise ValueError("found a class whose name can't be printed")
+        # Bytes have a mean of up to 255, and are at most half of that away from it.
+        if self.kind == "uint8" and not (
+            all(0 <= mean <= 255 for mean in self.mean)
+            and all(variance <= 127.5**2 * (1 + 1e-6) for variance in self.variance)
+        ):
+            raise ValueError("found a mean or variance that bytes can't have")
         return self
 
 

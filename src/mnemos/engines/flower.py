@@ -5,7 +5,7 @@ Nothing here knows Flower itself: questions go out over a `Link`, and answers co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, Protocol, Self
 
@@ -69,14 +69,14 @@ class Flower(Engine):
                 "found flower, whose clients are elsewhere; 'mnemos federate serve' starts or resumes it",
                 "engine",
             )
-        return FlowerRunner(self, plan, dataset, self._link, work.cohort)
+        return FlowerRunner(self, plan, dataset, self._link, work.cohort if self.over_selection else None)
 
 
 class FlowerRunner(Runner):
     """Sends tasks to their clients; what these answer is read, and trusted no further."""
 
-    def __init__(self, engine: Flower, plan: Plan, dataset: Dataset, link: Link, takes: int) -> None:
-        """`takes`: how many updates are enough for a round."""
+    def __init__(self, engine: Flower, plan: Plan, dataset: Dataset, link: Link, takes: int | None) -> None:
+        """`takes`: how many updates are enough for a round; None: all."""
         super().__init__(engine, plan)
         self._timeout, self._deadline, self._link, self._takes = engine.timeout, engine.deadline, link, takes
         assert isinstance(plan.data, Elsewhere)
@@ -87,15 +87,15 @@ class FlowerRunner(Runner):
     def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
         """The updates of a cohort, all asked for at once; the others, once there are enough, are left."""
         tasks = {task.client: task for task in cohort}
-        questions = {client: self._own(task).to_bytes() for client, task in tasks.items()}
+        questions = _Made(tasks, lambda client: self._own(tasks[client]).to_bytes())
         # All are taken in first: the others' time goes on while somebody looks at an update, which may mean
         # to ask clients again.
         heard: dict[int, Update | Lost] = {}
-        missing = self._takes
+        usable = 0
         for client, answer in self._link.ask("train", questions, self._timeout):
-            heard[client] = answer if isinstance(answer, Lost) else _read(tasks[client], answer)
-            missing -= isinstance(heard[client], Update)
-            if not missing:
+            heard[client] = one = answer if isinstance(answer, Lost) else _read(tasks[client], answer)
+            usable += isinstance(one, Update) and _usable(tasks[client], one)
+            if usable == self._takes:
                 break
         for client in tasks:
             yield heard.pop(client, Lost(client, ENOUGH))
@@ -113,18 +113,14 @@ class FlowerRunner(Runner):
 
         `known`: a client's training samples, by whose labels it is to correct the model's answers.
         """
-        questions = {
-            client: Exam(
-                self._told(client),
-                model,
-                buffers,
-                part,
-                indices - (self._first[client] if part == "train" else 0),
-                groups,
-                None if known is None else torch.from_numpy(known(client) - self._first[client]),
-            ).to_bytes()
-            for client, indices in samples.items()
-        }
+
+        def question(client: int) -> bytes:
+            first = int(self._first[client])
+            indices = samples[client] - (first if part == "train" else 0)
+            labelled = None if known is None else torch.from_numpy(known(client) - first)
+            return Exam(self._told(client), model, buffers, part, indices, groups, labelled).to_bytes()
+
+        questions = _Made(samples, question)
         found = {}
         for client, answer in self._link.ask("evaluate", questions, self._timeout):
             if isinstance(answer, Lost):
@@ -156,6 +152,28 @@ class FlowerRunner(Runner):
         """The plan as a client is told it: nobody needs to know of the other owners."""
         own = self._data.model_copy(update={"owners": (self._data.owners[client],)})
         return self.plan.model_copy(update={"data": own})
+
+
+class _Made(Mapping[int, bytes]):
+    """Questions to clients, each made when it is sent: all at once would be a model a client."""
+
+    def __init__(self, clients: Collection[int], make: Callable[[int], bytes]) -> None:
+        self._clients, self._make = clients, make
+
+    def __getitem__(self, client: int) -> bytes:
+        return self._make(client)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._clients)
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+
+def _usable(task: Task, update: Update) -> bool:
+    """Whether an update may count, as far as it shows at once: junk must not be enough for a round."""
+    fits = update.round == task.round and update.delta.shape == task.model.shape
+    return fits and bool(update.delta.isfinite().all())
 
 
 def _shape(counted: Groups | Counts | None) -> tuple[int, int] | None:

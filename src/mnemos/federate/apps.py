@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
@@ -15,8 +15,8 @@ from mnemos.engines.flower import Kind
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment import load_experiment
 from mnemos.federate.conduct import Wait, conduct
-from mnemos.federate.grid import ANSWER, BODY, RECORD, REFUSAL, RUN, GridLink
-from mnemos.federate.holder import Holder
+from mnemos.federate.grid import RECORD, REFUSAL, RUN, GridLink, body_of, packed
+from mnemos.federate.holder import REFUSED, DeclinedError, Holder
 from mnemos.plain import line
 from mnemos.runs.execute import Silent
 
@@ -30,18 +30,20 @@ def client_app(holder_of: Callable[[Context], Holder], say: Callable[[str], None
 
     def answers(kind: Kind) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
-            record = message.content.config_records[RECORD]
-            run, body = record[RUN], record[BODY]
+            record = message.content.config_records.get(RECORD, ConfigRecord())
+            run, body = record.get(RUN), body_of(message.content)
             try:
-                if not (isinstance(run, str) and isinstance(body, bytes)):
+                if not isinstance(run, str) or body is None:
                     raise MnemosError("the question can't be read")
-                reply = ConfigRecord({ANSWER: holder_of(context).answer(kind, run, body)})
+                reply = packed({}, holder_of(context).answer(kind, run, body))
             except MnemosError as error:
                 say(f"refused: {line(str(error), _LONGEST)}")
                 if error.__cause__ is not None:  # perhaps a mistake of ours
                     traceback.print_exception(error.__cause__)
-                reply = ConfigRecord({REFUSAL: str(error)})
-            return Message(RecordDict({RECORD: reply}), reply_to=message)
+                # The sentence may name files, or speak of samples: it stays here.
+                why = error.why if isinstance(error, DeclinedError) else REFUSED
+                reply = packed({REFUSAL: why}, b"")
+            return Message(reply, reply_to=message)
 
         return handle
 

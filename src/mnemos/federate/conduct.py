@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnemos.data.owned import Described
+from mnemos.data.owned import Described, agree
 from mnemos.data.sources.elsewhere import Elsewhere, Owner
 from mnemos.engines.flower import Flower
 from mnemos.errors import ConfigError, DataError, MnemosError, PausedError
 from mnemos.experiment import Experiment
-from mnemos.federate.enrol import among, described, question
+from mnemos.federate.enrol import among, check, described, question
 from mnemos.federate.grid import GridLink, Refusal
 from mnemos.runs.execute import Observer, resume, start
 from mnemos.runs.run import Run
@@ -23,6 +23,8 @@ _ANSWER = 120.0
 """Seconds that owners have to read and describe their data."""
 _LOOK = 1.0
 """Seconds between looks for owners."""
+_MENDED = 30.0
+"""Seconds before somebody who couldn't take part is asked again."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,9 @@ def conduct(
     """A run of the experiment, or the rest of one that was broken off."""
     begun = unfinished(experiment, out)
     if begun is not None:
-        return go_on(begun, link, wait, observer, say)
-    owners = _gather(link, question(experiment), wait, say)
+        engine = experiment.engine if isinstance(experiment.engine, Flower) else None
+        return go_on(begun, link, wait, observer, say, engine=engine)
+    owners = _gather(link, question(experiment), wait, say, check(experiment).classes)
 
     def ask(body: bytes) -> dict[str, bytes]:
         answers = link.question(body, _ANSWER)
@@ -53,16 +56,24 @@ def conduct(
 
 
 def go_on(
-    run: Run, link: GridLink, wait: Wait, observer: Observer, say: Say, rounds: int | None = None
+    run: Run,
+    link: GridLink,
+    wait: Wait,
+    observer: Observer,
+    say: Say,
+    rounds: int | None = None,
+    engine: Flower | None = None,
 ) -> Run:
-    """The rest of a run, with the owners it has begun with."""
+    """The rest of a run, with the owners it has begun with; `engine`: with other options than before."""
     experiment = run.experiment
-    data, engine = check_run(run)
+    data, before = check_run(run)
     say(f"going on with {run.path} after round {run.saved_rounds}")
     link.clients, link.run = tuple(owner.owner for owner in data.owners), _memory(experiment)
-    asked = question(experiment.model_copy(update={"data": data.asked}))
-    _gather(link, asked, Wait(min(wait.owners, len(data.owners)), wait.seconds), say, data.owners)
-    return resume(run.path, rounds, observer, engine.over(link))
+    asked = experiment.model_copy(update={"data": data.asked})
+    wait = Wait(min(wait.owners, len(data.owners)), wait.seconds)
+    members = Members({owner.owner: owner for owner in data.owners}, experiment.min_clients)
+    _gather(link, question(asked), wait, say, data.classes, members)
+    return resume(run.path, rounds, observer, (engine or before).over(link))
 
 
 def check_run(run: Run) -> tuple[Elsewhere, Flower]:
@@ -83,37 +94,61 @@ def unfinished(experiment: Experiment, out: Path) -> Run | None:
             continue  # damaged: not ours to judge
         if not isinstance(known.data, Elsewhere) or run.ended:
             continue
+        if known.data.reading != check(experiment):
+            continue
         if known.model_copy(update={"data": experiment.data, "engine": experiment.engine}) == experiment:
             return run
     return None
 
 
+@dataclass(frozen=True)
+class Members:
+    """Those that a run has begun with, and how many of them have to be there for it to go on."""
+
+    owners: Mapping[str, Owner]
+    fewest: int
+
+
 def _gather(
-    link: GridLink, body: bytes, wait: Wait, say: Say, members: Sequence[Owner] | None = None
+    link: GridLink,
+    body: bytes,
+    wait: Wait,
+    say: Say,
+    classes: tuple[str, ...] | None,
+    members: Members | None = None,
 ) -> dict[str, Described]:
-    """What so many owners say of their data; `members`: of a run that has begun with them."""
+    """What so many owners say of their data; of a run that has begun, enough of its members will do."""
     found: dict[str, Described] = {}
-    refused: set[str] = set()
-    known = None if members is None else {owner.owner: owner for owner in members}
+    refused: dict[str, float] = {}
+    """Until when: what was wrong with somebody's data may have been mended."""
+    said: set[str] = set()
     end = time.monotonic() + wait.seconds
     while len(found) < wait.owners:
-        for name, answer in link.question(body, _ANSWER, {*found, *refused}).items():
+        now = time.monotonic()
+        waiting = {name for name, until in refused.items() if now < until}
+        for name, answer in link.question(body, _ANSWER, {*found, *waiting}).items():
             try:
                 if isinstance(answer, bytes):
                     one = described(name, answer)
-                    if known is not None:
-                        _check_same(name, one, known.get(name))
+                    if members is not None:
+                        _check_same(name, one, members.owners.get(name))
+                    agree({**found, name: one}, classes)  # who doesn't fit those who are there is put aside
                     found[name] = one
                     say(f"{name} has joined: {found[name].train + found[name].test} samples")
                 elif isinstance(answer, Refusal):  # anything else may be better the next time
                     raise DataError(f"{name} can't take part: {answer}")
             except DataError as error:
-                refused.add(name)
-                say(str(error))
+                refused[name] = time.monotonic() + _MENDED
+                if str(error) not in said:
+                    say(str(error))
+                said.add(str(error))
         if len(found) < wait.owners and time.monotonic() > end:
+            if members is not None and len(found) >= members.fewest:
+                say(f"going on without {_listed(members.owners.keys() - found.keys())}, who may come later")
+                return found
             raise PausedError(
                 f"{len(found)} of {wait.owners} owners have come within {wait.seconds:g} s"
-                f"{_listed(found)}; they can join before the server is started again"
+                f"{f' ({_listed(found)})' if found else ''}; they can join before the server is started again"
             )
         if len(found) < wait.owners:
             time.sleep(_LOOK)
@@ -131,8 +166,7 @@ def _check_same(name: str, now: Described, then: Owner | None) -> None:
 
 
 def _listed(names: Iterable[str]) -> str:
-    text = ", ".join(sorted(names))
-    return f" ({text})" if text else ""
+    return ", ".join(sorted(names))
 
 
 def _memory(experiment: Experiment) -> str:

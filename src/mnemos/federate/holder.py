@@ -6,9 +6,11 @@ import path are refused unless their owner allows them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from contextlib import closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -35,8 +37,24 @@ from mnemos.methods.exchange import State
 from mnemos.plain import parse_json
 from mnemos.registry import Options, by_name_alone
 
+REFUSED, UNUSABLE, CHANGED, FORGOTTEN = WHY = (
+    "refused",
+    "its data can't be used",
+    "its data has changed",
+    "its memory is gone",
+)
+"""All that a server hears of why an owner doesn't answer: sentences may name files, or speak of samples."""
+
 _BUFFERS = "holder.buffers"
 _RUN = re.compile(r"\w[\w.-]{0,199}")
+
+
+class DeclinedError(DataError):
+    """A question that isn't answered, for a reason that the server hears."""
+
+    def __init__(self, sentence: str, why: str) -> None:
+        super().__init__(sentence)
+        self.why = why
 
 
 class Question(Options):
@@ -81,11 +99,12 @@ class Holder:
         """Who it is and what it has; with tasks, also which of them its samples are of."""
         if asked.reading is None:
             return {"owner": self.name}
-        own = _read(asked.reading, self.path)
-        if not asked.tasks:
-            return {"owner": self.name, **describe(own).model_dump(mode="json")}
-        # The scale plays no part here.
-        dataset = arranged(own, Agreement(asked.classes, own.mean, own.std))
+        with _using():
+            own = _read(asked.reading, self.path)
+            if not asked.tasks:
+                return {"owner": self.name, **describe(own).model_dump(mode="json")}
+            # The scale plays no part here.
+            dataset = arranged(own, Agreement(asked.classes, own.mean, own.std))
         first = np.zeros(len(asked.classes), np.int64)
         for task in asked.tasks:
             for label in task:
@@ -106,6 +125,7 @@ class Holder:
         state = method.client_state(trainer.bound.layout)
         remembers = bool(state) or method.buffers.local or task.plan.local.keeps
         last, oldest = (_round(task.state.get(name)) for name in (ROUND, OLDEST))
+        self._check_same(run, task.plan, fresh=not last)
         if remembers and last:
             state = memory.recall(last)
         buffers = state.pop(_BUFFERS, task.buffers)
@@ -134,14 +154,35 @@ class Holder:
         """Its data, as all of the federation understand theirs."""
         if not isinstance(plan.data, Elsewhere):
             raise DataError("the server names data of its own; expected is that of its owners")
-        dataset = _arranged(plan.data.reading, self.path, plan.data.agreement)
+        with _using():
+            dataset = _arranged(plan.data.reading, self.path, plan.data.agreement)
         found = len(dataset.train), len(dataset.test)
         # Others would be trained on than the server means, and perhaps those that are held out.
         if found not in [(owner.train, owner.test) for owner in plan.data.owners]:
-            raise DataError(
-                f"its data has changed since the run began: there are {found[0]} and {found[1]} samples"
+            raise DeclinedError(
+                f"its data has changed since the run began: there are {found[0]} and {found[1]} samples",
+                CHANGED,
             )
         return dataset
+
+    def _check_same(self, run: str, plan: Plan, fresh: bool) -> None:
+        """Refuse to go on with other samples than those of the client's first round in a run."""
+        assert isinstance(plan.data, Elsewhere)
+        file, found = self._folder / run / "data", _fingerprint(plan.data.reading, self.path)
+        if fresh or not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, found.encode())
+        elif file.read_text() != found:
+            raise DeclinedError("its data has changed since the run began: samples are others", CHANGED)
+
+
+@contextmanager
+def _using() -> Iterator[None]:
+    """What is wrong with an owner's data is its own affair: the server hears that something is."""
+    try:
+        yield
+    except MnemosError as error:
+        raise DeclinedError(str(error), UNUSABLE) from None
 
 
 def _corrected(scores: Scores, dataset: Dataset, known: Tensor) -> int:
@@ -156,6 +197,15 @@ def _corrected(scores: Scores, dataset: Dataset, known: Tensor) -> int:
 @lru_cache(1)
 def _read(reading: Reading, path: str) -> Dataset:
     return reading.own(path)
+
+
+@lru_cache(1)
+def _fingerprint(reading: Reading, path: str) -> str:
+    dataset, digest = _read(reading, path), hashlib.sha256()
+    for split in (dataset.train, dataset.test):
+        for tensor in (split.samples, split.labels):
+            digest.update(tensor.contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 @lru_cache(1)
@@ -179,7 +229,7 @@ class _Memory:
         try:
             return unpack(self._file(round).read_bytes(), "state")[2]["state"]
         except FileNotFoundError:
-            raise DataError(f"what was remembered after round {round} is gone") from None
+            raise DeclinedError(f"what was remembered after round {round} is gone", FORGOTTEN) from None
 
     def keep(self, round: int, state: State, last: int, oldest: int) -> None:
         """Remember this beside what it came from, `last`, and all that a server at `oldest` would go on from.

@@ -38,17 +38,18 @@ def join(
 def _take_part(
     server: str, holder: Holder, folder: Path, keys: Path | None, say: Callable[[str], None]
 ) -> None:
-    secret, port = folder / "node.secret", free_port()
-    door = Door(f"127.0.0.1:{port}", new_secret(secret))
+    secret = folder / "node.secret"
     app = client_app(lambda _context: holder, say)
     say(f"{holder.name} takes part with {holder.path} at {server}; Ctrl-C ends it")
     end: float | None = None
     while True:
         (folder / "supernode.log").unlink(missing_ok=True)
+        port = free_port()
+        door = Door(f"127.0.0.1:{port}", new_secret(secret))
         left = None if end is None else max(end - time.monotonic(), 1.0)
         node = supernode(server, keys, port, secret, folder, left)
         try:
-            answer_forever(door, app, lambda node=node: node.running)  # type: ignore[misc]
+            answer_forever(door, app, lambda node=node: node.running, say)  # type: ignore[misc]
         finally:
             node.end()
         if _was_connected(node):

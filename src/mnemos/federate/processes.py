@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import http.client
 import os
 import secrets
@@ -87,8 +88,6 @@ def superlink(home: Path, host: str, port: int, secret: Path, plain: bool) -> It
     else:
         command += ["--ssl-certfile", str(home / SERVER), "--ssl-keyfile", str(home / SERVER_KEY)]
         command += ["--ssl-ca-certfile", str(home / CA), "--enable-supernode-auth"]
-    if not _free(host, port):
-        raise MnemosError(f"{host}:{port} is in use already; --port takes another, --superlink uses that one")
     process = Process(command, home, home / "superlink.log")
     try:
         _wait_for(process, local(host, port), None if plain else home / CA)
@@ -115,8 +114,9 @@ def supernode(
 
 def local(host: str, port: int) -> str:
     """Where a server that listens on a host is reached on the same machine."""
-    everywhere = host in {"0.0.0.0", "::"}  # nosec B104
-    return f"{'127.0.0.1' if everywhere else host}:{port}"
+    everywhere = "0.0.0.0"  # nosec B104
+    here = {everywhere: "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
 
 
 def new_secret(path: Path) -> bytes:
@@ -134,14 +134,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+def check_free(host: str, port: int) -> None:
+    """Refuse a place to listen that isn't to be had."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise MnemosError(
+                f"{host}:{port} is in use already; --port takes another, --superlink uses that one"
+            ) from None
+        raise ConfigError(
+            f"found {host}, port {port}; nobody can listen there ({error.strerror})", "host"
+        ) from None
 
 
 def _wait_for(process: Process, address: str, certificate: Path | None) -> None:
@@ -180,7 +187,8 @@ def answers(address: str, certificate: Path | None) -> bool:
             raise MnemosError(f"{address} isn't who it should be: {reason.verify_message}") from None
         if isinstance(reason, ssl.SSLError):
             raise MnemosError(f"{address} doesn't speak TLS") from None
-        if isinstance(error, ConnectionResetError) or isinstance(reason, ConnectionResetError):
+        reset = isinstance(error, ConnectionResetError) or isinstance(reason, ConnectionResetError)
+        if reset and certificate is None:
             raise MnemosError(f"{address} doesn't take a plain connection") from None
         return False
 

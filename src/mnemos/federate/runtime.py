@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -43,13 +43,14 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
     make_pull_object_fn_protobuf,
 )
 from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
     ObjectUnavailableError,
+    inflate_object_from_contents,
     pull_and_inflate_object_from_tree,
 )
 from flwr.supercore.interceptors import (
@@ -63,7 +64,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
-from mnemos.errors import MnemosError
+from mnemos.errors import ConfigError, MnemosError
 
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 _NOT_KNOWN = {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
@@ -97,8 +98,10 @@ class Door:
         )
 
 
-def answer_forever(door: Door, app: ClientApp, going: Callable[[], bool]) -> None:
-    """Answer a node's messages, one after the other, as long as it is going."""
+def answer_forever(
+    door: Door, app: ClientApp, going: Callable[[], bool], say: Callable[[str], None] = print
+) -> None:
+    """Answer a node's messages, one after the other, as long as it is going; says what is lost."""
     with _closing(door.client("SuperExec")) as executor:
         while going():
             try:
@@ -113,8 +116,10 @@ def answer_forever(door: Door, app: ClientApp, going: Callable[[], bool]) -> Non
             while token is not None:
                 try:
                     token = _answer(door, token, app, partial(_acquired, executor))
-                except (httpx.HTTPError, ObjectPullError, RuntimeError):
-                    break  # the task is lost; whoever asked will notice
+                except Exception as error:
+                    # As a rule the server was killed, and nobody waits any more; or else it will notice.
+                    say(f"an answer is lost ({type(error).__name__})")
+                    break
 
 
 def _acquired(executor: RuntimeHttpClient) -> str | None:
@@ -195,6 +200,74 @@ def _reply(app: ClientApp, message: Message, context: Context) -> tuple[Message,
         return Message(failed, reply_to=message), SubStatus.FAILED, reason
 
 
+class Answers:
+    """Answers to a grid's messages, fetched part by part as they come.
+
+    Flower's own way waits for all parts once the first is there, and for up to two hours if their sender is
+    slow or gone; whoever else has answered meanwhile would be too late.
+    """
+
+    def __init__(self, grid: HttpGrid) -> None:
+        self._client, self._node, self._run = grid._runtime_client, grid.node, grid.run.run_id
+        self._begun: dict[str, _Begun] = {}
+
+    def pull(self, number: str, most: int) -> Message | None:
+        """The answer to a message, once all of it is there; raises if it never will be, or is too large."""
+        begun = self._begun.get(number) or self._announced(number)
+        if begun is None:
+            return None
+        self._begun[number] = begun
+        pull = make_pull_object_fn_protobuf(self._client.PullObject, self._node, self._run)
+        try:
+            while begun.missing:
+                part = pull(begun.missing[-1])
+                begun.parts[begun.missing.pop()] = part
+                if sum(map(len, begun.parts.values())) > most:
+                    raise TooLargeError
+        except ObjectUnavailableError:
+            return None
+        except Exception:
+            self.forget(number)
+            raise
+        self.forget(number)
+        message = inflate_object_from_contents(begun.number, begun.parts)
+        if not isinstance(message, Message):
+            raise TypeError(f"found a {type(message).__name__}")
+        return message
+
+    def forget(self, number: str) -> bool:
+        """Have the link throw away an answer; whether there was one."""
+        begun = self._begun.pop(number, None) or self._announced(number)
+        if begun is not None:
+            confirm = make_confirm_message_received_fn_protobuf(
+                self._client.ConfirmMessageReceived, self._node, self._run
+            )
+            confirm(begun.number)
+        return begun is not None
+
+    def _announced(self, number: str) -> _Begun | None:
+        """The link gives it out once, and then only its parts."""
+        found = self._client.PullMessages(PullAppMessagesRequest(message_ids=[number]))
+        for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+            if message.metadata.reply_to_message_id == number:
+                missing = list(dict.fromkeys(one.object_id for one in iterate_object_tree(tree)))
+                return _Begun(message.metadata.message_id, missing)
+        return None
+
+
+@dataclass
+class _Begun:
+    """An answer of which some parts may be missing."""
+
+    number: str
+    missing: list[str]
+    parts: dict[str, bytes] = field(default_factory=dict)
+
+
+class TooLargeError(Exception):
+    """An answer is larger than any that was asked for."""
+
+
 class Control:
     """A SuperLink's Control API."""
 
@@ -221,7 +294,11 @@ class Control:
         """Stop all runs: what a server that was killed has left behind, and nodes would still ask for."""
         for number, run in self._client.ListRuns(ListRunsRequest()).run_dict.items():
             if run.status.status != Status.FINISHED:
-                self._client.StopRun(StopRunRequest(run_id=number))
+                self.stop(number)
+
+    def stop(self, run: int) -> None:
+        """Stop a run."""
+        self._client.StopRun(StopRunRequest(run_id=run))
 
     def start(self, app: Path) -> int:
         """Start a run of an app: its number."""
@@ -264,7 +341,12 @@ def _token(door: Door, run: int, timeout: float) -> str:
     end = time.monotonic() + timeout
     with _closing(door.client("SuperExec")) as executor:
         while time.monotonic() < end:
-            found = executor.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP]))
+            try:
+                found = executor.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP]))
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code not in _NOT_KNOWN:
+                    raise
+                raise ConfigError(f"it isn't that of the SuperLink at {door.address}", "secret") from None
             # One left over from a server that was killed is nobody's any more.
             if found.token and found.task.run_id == run:
                 return str(found.token)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from flwr.serverapp import Grid
 
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.federate.init import write_app
 from mnemos.federate.keys import CA, OWNERS, SERVER, SERVER_KEY, public_keys
-from mnemos.federate.processes import answers, local, new_secret, superlink
+from mnemos.federate.processes import answers, check_free, local, new_secret, superlink
 from mnemos.federate.runtime import Control, Door, serving
 
 
@@ -58,6 +59,7 @@ def connected(place: Place) -> Iterator[tuple[Grid, Mapping[int, str] | None]]:
     certificate = None if place.plain else (place.home / CA).read_bytes()
     with ExitStack() as stack:
         if place.running is None:
+            check_free(place.host, place.port)
             place.home.mkdir(parents=True, exist_ok=True)
             file = place.home / "superlink.secret"
             secret = new_secret(file)
@@ -67,13 +69,22 @@ def connected(place: Place) -> Iterator[tuple[Grid, Mapping[int, str] | None]]:
             address, secret = place.running, _read_secret(place)
             if not answers(address, None if place.plain else place.home / CA):
                 raise MnemosError(f"{address} can't be reached")
-        with closing(Control(address, certificate)) as control, tempfile.TemporaryDirectory() as folder:
-            known = None if place.plain else control.admit(public_keys(place.home), place.running is None)
-            if place.running is None:
-                control.stop_all()
-            write_app(Path(folder))
-            run = control.start(Path(folder))
-        yield stack.enter_context(serving(Door(address, secret, certificate), run)), known
+        try:
+            with closing(Control(address, certificate)) as control, tempfile.TemporaryDirectory() as folder:
+                known = None if place.plain else control.admit(public_keys(place.home), place.running is None)
+                if place.running is None:
+                    control.stop_all()
+                write_app(Path(folder))
+                run = control.start(Path(folder))
+                try:
+                    grid = stack.enter_context(serving(Door(address, secret, certificate), run))
+                except BaseException:
+                    with suppress(httpx.HTTPError):  # nobody else will serve it
+                        control.stop(run)
+                    raise
+        except httpx.HTTPError as error:
+            raise MnemosError(f"{address} isn't a SuperLink of Flower 1.41 ({error})") from None
+        yield grid, known
 
 
 def _read_secret(place: Place) -> bytes:

@@ -74,6 +74,7 @@ class RemoteEvaluator:
         assert split.owners is not None
         owners = (split.owners if indices is None else split.owners[indices]).numpy()
         test = split is self._dataset.test
+        assert test or indices is not None  # by which owners find their own
         samples = {}
         for client in np.unique(owners).tolist():
             count = int(np.count_nonzero(owners == client))
