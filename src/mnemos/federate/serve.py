@@ -83,7 +83,9 @@ def connected(place: Place) -> Iterator[tuple[Grid, Mapping[int, str] | None]]:
                         control.stop(run)
                     raise
         except httpx.HTTPError as error:
-            raise MnemosError(f"{address} isn't a SuperLink of Flower 1.41 ({error})") from None
+            status = isinstance(error, httpx.HTTPStatusError) and error.response.status_code
+            said = f"it answers {status}" if status else error
+            raise MnemosError(f"{address} isn't a SuperLink of Flower 1.41 ({said})") from None
         yield grid, known
 
 
