@@ -7,7 +7,6 @@ ever unpickled.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
@@ -22,7 +21,7 @@ from mnemos.data.dataset import Source, sources
 from mnemos.errors import DataError
 from mnemos.local import Local
 from mnemos.measures.counting import Counts, Groups
-from mnemos.methods.exchange import State, Update
+from mnemos.methods.exchange import LARGEST_LOSS, State, Update
 from mnemos.methods.method import Method, methods
 from mnemos.models.model import Model, models
 from mnemos.plain import number, parse_json, whole
@@ -237,7 +236,7 @@ class Tally:
             tally = cls(samples, hits, loss, counts, _read(header, "corrected", _whole_or_none))
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"message: not a tally ({_reason(error)})") from None
-        if not (max(tally.hits, tally.corrected or 0) <= tally.samples and math.isfinite(tally.loss)):
+        if not (max(tally.hits, tally.corrected or 0) <= tally.samples and abs(tally.loss) <= LARGEST_LOSS):
             raise DataError(f"message: {tally.hits} of {tally.samples} right with a loss of {tally.loss}")
         return tally
 

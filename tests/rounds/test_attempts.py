@@ -1,6 +1,7 @@
 """Rounds with too few updates: repeated with others, then the run pauses and can be resumed."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def names(outcome, word):
         ({"delta": torch.zeros(3)}, "wrong shape"),
         ({"samples": 10**9}, "wrong counts"),
         ({"loss": math.nan}, "not finite"),
+        ({"loss": 1e308}, "not finite"),
     ],
 )
 def test_a_flawed_update_is_recorded_and_never_reaches_the_aggregate(changes, reason):
@@ -169,6 +171,20 @@ def test_updates_that_are_never_finite_are_divergence():
     federation.close()
 
 
+@pytest.mark.parametrize(("astray", "error"), [(6, PausedError), (7, DivergedError)])
+def test_it_takes_more_than_half_of_those_asked_to_diverge(astray, error):
+    """All twelve are asked three times. From six comes nothing finite, from the others nothing at all: they
+    may be away, and the six bad. Of seven, it is divergence."""
+    federation = Federation(experiment(participation=1.0))
+
+    def spoil(update):
+        return replace(update, loss=math.nan) if update.client < astray else Lost(update.client, "gone")
+
+    with pytest.raises(error, match="not finite"):
+        federation.advance(spoilt_by(federation, spoil))
+    federation.close()
+
+
 def test_one_who_sends_something_else_makes_it_a_pause():
     federation = Federation(experiment())
     odd = int(federation.cohort(1)[0])
@@ -192,6 +208,24 @@ def test_an_asynchronous_federation_diverges_when_nothing_finite_comes(slots):
     with pytest.raises(DivergedError, match="not finite any more"):
         federation.advance(runner)
     federation.close()
+
+
+@pytest.mark.parametrize(("astray", "ends"), [(1, False), (6, False), (7, True)])
+def test_an_asynchronous_federation_waits_for_those_who_are_not_heard_of(astray, ends):
+    """Of twelve under way at a time, all but some vanish; ten updates that aren't finite are due by then."""
+    clock = {"name": "fedasync", "concurrency": 12}
+    federation = Federation(experiment(clock=clock, retries=0))
+
+    def spoil(update):
+        return replace(update, loss=math.nan) if update.client < astray else Lost(update.client, "gone")
+
+    runner, first = spoilt_by(federation, spoil), federation.server.model
+    with pytest.raises(DivergedError) if ends else nullcontext():
+        for _ in range(12 * 12):
+            federation.advance(runner)
+    federation.close()
+    assert torch.equal(federation.server.model, first)
+    assert dict(federation.server.state["federation.spoilt"].tolist()).keys() == set(range(12))
 
 
 @pytest.mark.parametrize("peers", [False, True])

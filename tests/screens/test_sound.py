@@ -56,6 +56,9 @@ def sent(value):
         ({"steps": 10**400}, "wrong counts"),
         ({"loss": float("nan")}, "not finite"),
         ({"loss": float("inf")}, "not finite"),
+        ({"loss": 1e308}, "not finite"),  # times some samples it would be infinite
+        ({"loss": -1.1e30}, "not finite"),
+        ({"loss": -1e30}, None),
         ({"delta": torch.tensor([1.0, float("nan"), 0.0, 0.0])}, "not finite"),
         ({"delta": torch.tensor([float("inf"), float("-inf"), 0.0, 0.0])}, "not finite"),
         ({"buffers": torch.tensor([0.0, float("inf")])}, "not finite"),

@@ -18,6 +18,8 @@ When = Literal["start", "end"]
 """Before or after a client's training."""
 Rates = tuple[tuple[int, float], ...]
 """How many steps a client makes at which rate, one after the other."""
+LARGEST_LOSS = 1e30
+"""Losses beyond this count as infinite: a finite one could still overflow when it is summed."""
 
 
 class Client(NamedTuple):

@@ -55,11 +55,18 @@ class Attempts:
         self.lost.append(heard_of(done))
 
     def error(self) -> MnemosError:
-        """What to end with when there is no attempt left."""
-        reasons = Counter(record.name for record in self.records if record.client is not None)
-        arrived = sum(len(clients) for clients, _ in self.lost)
-        if arrived and reasons[rejected(NOT_FINITE)] == arrived:
-            return spoilt(self._number)
+        """What to end with when there is no attempt left.
+
+        Training has gone astray if nothing finite came from anybody, and more than half of all clients that
+        were asked have sent something: a few bad ones can't end a run while the others aren't heard of.
+        """
+        left_out = [record for record in self.records if record.client is not None]
+        reasons = Counter(record.name for record in left_out)
+        if reasons[rejected(NOT_FINITE)] == sum(len(clients) for clients, _ in self.lost):
+            # Nothing else has arrived, so there is a record of everybody who was asked.
+            astray = {record.client for record in left_out if record.name == rejected(NOT_FINITE)}
+            if 2 * len(astray) > len({record.client for record in left_out}):
+                return spoilt(self._number)
         found = ", ".join(f"{count} {name}" for name, count in reasons.most_common())
         times = "" if len(self.lost) == 1 else f" in {len(self.lost)} attempts"
         return PausedError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
@@ -33,6 +34,7 @@ from mnemos.screens.sound import NOT_FINITE
 from mnemos.selection import Poisson
 
 _SPOILT = "federation.spoilt"
+"""Clients that were due since something finite has come, and how many updates each has sent that weren't."""
 _PATIENCE = 10
 """Updates in a row that may be spoilt by bad clients alone, of however few that train at a time."""
 
@@ -90,21 +92,26 @@ class Staggered(Group):
         flying = {flight.client for flight in turn.after.flights}
         left = {who: one for who, one in updates.items() if who in flying and isinstance(one, Update)}
         done.server = Flights(turn.after, sent, left).into(done.server)
-        done.server.state[_SPOILT] = torch.tensor(self._spoilt(number, server, done))
+        spoilt = self._spoilt(number, server, done)
+        done.server.state[_SPOILT] = torch.tensor([*spoilt.items()], dtype=torch.int64).view(-1, 2)
         return done
 
-    def _spoilt(self, number: int, before: Server, done: Progress) -> int:
-        """How many updates in a row were not finite; where nothing else comes, it ends.
+    def _spoilt(self, number: int, before: Server, done: Progress) -> dict[int, int]:
+        """How many updates in a row were not finite, by client; where nothing else comes, it ends.
 
-        There is no other cohort to try, so one waits for as many as some cohorts would have.
+        There is no other cohort to try, so one waits for as many as some cohorts would have; and more than
+        half of the clients that were due in that time must have sent some.
         """
-        found = [record for record in done.records if record.name == rejected(NOT_FINITE)]
-        if done.used or len(found) < len(done.arrived):
-            return 0
-        count = len(found) + int(before.state.get(_SPOILT, 0))
-        if count >= max(_PATIENCE, (self.experiment.retries + 1) * self._traffic.slots):
+        astray = {record.client for record in done.records if record.name == rejected(NOT_FINITE)}
+        if not astray.issuperset(done.arrived):
+            return {}
+        counts = Counter(dict(before.state[_SPOILT].tolist()) if _SPOILT in before.state else {})
+        for client in (record.client for record in done.records if record.client is not None):
+            counts[client] += client in astray  # or it was dropped: there is no record of anybody else
+        enough = max(_PATIENCE, (self.experiment.retries + 1) * self._traffic.slots)
+        if counts.total() >= enough and 2 * sum(map(bool, counts.values())) > len(counts):
             raise spoilt(number)
-        return count
+        return counts
 
     def _broadcast(self, server: Server) -> State:
         """What is kept of a server that clients were sent holds nothing else."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mnemos.client import ration
 from mnemos.message import Task
-from mnemos.methods.exchange import State, Update
+from mnemos.methods.exchange import LARGEST_LOSS, State, Update
 
 NOT_FINITE = "not finite"
 """What is said of an update with NaN or infinite numbers: a client that diverges sends such."""
@@ -79,7 +79,7 @@ class Form:
                 return "too large" if tensor.numel() > kind.shape.numel() else "wrong shape"
         if not _plausible(update.samples, asked.samples) or not _plausible(update.steps, asked.steps):
             return "wrong counts"
-        if (trained and not math.isfinite(update.loss)) or not all(map(_finite, found)):
+        if (trained and not abs(update.loss) <= LARGEST_LOSS) or not all(map(_finite, found)):
             return NOT_FINITE
         return None
 
