@@ -89,13 +89,14 @@ def test_one_step_of_weiszfeld():
 
 def test_krum_takes_the_one_among_its_neighbours():
     """Of five, f = 1: the squared distances from the two nearest are 1 + 2.25, 0.25 + 1, 0.25 + 2.25,
-    2.25 + 4 and (97)² + (98.5)². The second wins; without the worst, the mean is 5.5 / 4."""
+    2.25 + 4 and (97)² + (98.5)². The second wins; without the worst, the mean is 5.5 / 4. Buffers are the
+    median of all five."""
     rows = [[0.0], [1.0], [1.5], [3.0], [100.0]]
     scores = Krum().scores(torch.tensor(rows)).tolist()
     assert scores == [3.25, 1.25, 2.5, 6.25, 97.0**2 + 98.5**2]
     statistics = [[1.0], [2.0], [3.0], [4.0], [math.inf]]
-    assert fold("krum", rows, buffers=statistics) == ([1.0], [2.0])
-    assert fold("multi-krum", rows, buffers=statistics) == ([1.375], [2.5])
+    assert fold("krum", rows, buffers=statistics) == ([1.0], [3.0])
+    assert fold("multi-krum", rows, buffers=statistics) == ([1.375], [3.0])
     assert fold("multi-krum", rows, [1.0, 1.0, 0.0, 2.0, 50.0])[0] == [7 / 4]
 
 
@@ -114,6 +115,16 @@ def test_bounded_norms():
     short = {"name": "norm-bounded", "bound": 1.0}
     assert fold(short, rows)[0] == pytest.approx([0.4, 2.6 / 3])
     assert fold(short, rows, [1.0, 2.0, 0.0])[0] == pytest.approx([0.2, 2.8 / 3])
+
+
+@pytest.mark.parametrize("rule", ["geometric-median", "krum", "multi-krum"])
+def test_an_update_like_any_other_is_no_way_in_for_buffers(rule):
+    """Client 1 has the best place of all, and lies about its statistics: they are 2, the median of
+    1, −1e30, 2, 4 and 3; the last client, who has twice the weight, makes it 2.5, half of 2 and 3."""
+    rows = [[0.0], [1.0], [1.5], [3.0], [2.0]]
+    statistics = [[1.0], [-1e30], [2.0], [4.0], [3.0]]
+    assert fold(rule, rows, buffers=statistics)[1] == [2.0]
+    assert fold(rule, rows, [1.0, 1.0, 1.0, 1.0, 2.0], statistics)[1] == [2.5]
 
 
 # what holds for all

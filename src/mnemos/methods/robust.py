@@ -134,14 +134,13 @@ class Clients(Together):
         """Of each client [K], summing to one, of deltas [K, P] and weights [K]."""
 
     def combine(self, deltas: Tensor, buffers: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
-        """The mean with these shares."""
+        """The mean with these shares; of buffers, which nobody's share speaks of, the weighted median."""
         shares = self.shares(deltas, weights.parameters.double().squeeze(1)).tolist()
-        delta, statistics = torch.zeros(deltas.shape[1]), torch.zeros(buffers.shape[1])
-        for share, change, found in zip(shares, deltas, buffers, strict=True):
+        delta = torch.zeros(deltas.shape[1])
+        for share, change in zip(shares, deltas, strict=True):
             if share:  # what doesn't count can be too large to be multiplied
                 delta.add_(change, alpha=share)
-                statistics.add_(found, alpha=share)
-        return delta, statistics
+        return delta, Median().each(buffers, weights.buffers)
 
 
 @rules.register("geometric-median")
