@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from mnemos.data.stream import Flow, Stream, streams
-from mnemos.errors import ConfigError, PausedError
+from mnemos.errors import ConfigError, DivergedError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 
@@ -63,6 +65,26 @@ def test_a_screen_puts_an_update_aside_and_the_round_goes_on(tiny):
     assert [(record.client, record.name) for record in rejected] == [(bad, "rejected: too large")]
     trained = {r.client for r in outcome.records if r.name == "train_loss"} - {None}
     assert trained == set(federation.cohort(1).tolist()) - {bad}
+
+
+def test_what_the_server_keeps_must_be_finite_like_its_model(tiny):
+    """Two control variates of 3e38 are finite, and their sum isn't: the round isn't committed."""
+    federation = Federation(Experiment.parse({**tiny, "method": "scaffold"}))
+    bad = federation.cohort(1)[:2].tolist()
+    with federation.open() as runner:
+        run = runner.run
+
+        def lying(tasks):
+            for update in run(tasks):
+                c = update.change["scaffold.c"]
+                yield replace(update, change={"scaffold.c": c + 3e38}) if update.client in bad else update
+
+        runner.run = lying
+        with pytest.raises(DivergedError, match=r"what the server keeps as scaffold\.c is not finite"):
+            federation.advance(runner)
+    federation.close()
+    assert federation.round == 0
+    assert not federation.server.state["scaffold.c"].any()
 
 
 def test_a_round_without_any_update_does_not_touch_the_model(tiny):

@@ -34,9 +34,9 @@ from mnemos.models.mixed import Ensemble, Mixed, mean_prediction
 from mnemos.pretrain.train import Tell
 from mnemos.rounds.arrivals import Check, Conditions, vanishes
 from mnemos.rounds.attempts import Attempts, heard_of
-from mnemos.rounds.checks import check, check_company, check_measures, check_model, screening, warnings
+from mnemos.rounds.checks import check, check_company, check_measures, check_model, comparing, warnings
 from mnemos.rounds.distil import Exchange, Voice, shared, unlabelled
-from mnemos.rounds.flights import time_of, timed
+from mnemos.rounds.flights import settled, time_of, timed
 from mnemos.rounds.groups import Group, Peers, Progress
 from mnemos.rounds.guarantee import check_privacy, check_uploads, guarantee_of
 from mnemos.rounds.meta import drawn
@@ -105,9 +105,7 @@ class Federation:
         check_uploads(experiment, self.layout)
         self.method = experiment.method
         check_company(experiment, self.cohort_size)
-        sentences = list(screening(experiment, self.cohort_size))
-        if self.guarantee is not None:
-            sentences += self.guarantee.warnings
+        sentences = [] if self.guarantee is None else list(self.guarantee.warnings)
         self.groups = [self._group(which, module, sentences) for which in range(len(self._cast.models))]
         self.warnings = tuple(dict.fromkeys(sentences))
         first = [group.first() for group in self.groups]
@@ -133,6 +131,9 @@ class Federation:
         held = held_by(members, self.assignment) if len(self._cast.models) > 1 else self.assignment
         loads = self.flow.loads() * (held.sizes > 0)[:, None]
         sentences += check_members(held.train_sizes()[members], field, peers=peers)
+        share = np.count_nonzero(held.train_sizes()) / np.count_nonzero(self.assignment.train_sizes())
+        taken = self.cohort_size if self.traffic is None else self.traffic.clock.buffer
+        sentences += comparing(self.experiment, taken * share, field)
         check(self.experiment, self.plan.local, self.dataset, held, loads, module, field)
         sentences += warnings(self.experiment, self.plan.local, self.dataset, held, loads, module, field)
         plan = self.plan.model_copy(update={"model": self._cast.models[which]})
@@ -205,11 +206,10 @@ class Federation:
             records.append(Record(number, "time", time))
         server = self._joined(after)
         loss, samples = sum(one.loss for one in done), sum(one.samples for one in done)
-        finite = all(bool(torch.isfinite(part).all()) for part in (server.model, server.buffers))
-        if not (finite and math.isfinite(loss)):
-            what = "training loss" if finite else "model"
+        spoilt = _not_finite(server, loss)
+        if spoilt is not None:
             raise DivergedError(
-                f"round {number}: the {what} is not finite any more; a smaller local.lr may help"
+                f"round {number}: {spoilt} is not finite any more; a smaller local.lr may help"
             )
         self.server, self.round = server, number
         self.states.commit(number)
@@ -518,6 +518,16 @@ def _ensemble(each: list[Scores]) -> Scores:
     logits = mean_prediction([scores.logits for scores in each])
     labels = each[0].labels
     return Scores(logits, labels, F.cross_entropy(logits, labels, reduction="none"))
+
+
+def _not_finite(server: Server, loss: float) -> str | None:
+    """What isn't, after a round; None: all is."""
+    if not all(bool(part.isfinite().all()) for part in (server.model, server.buffers)):
+        return "the model"
+    for name, value in settled(server.state).items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            return f"what the server keeps as {name}"
+    return None if math.isfinite(loss) else "the training loss"
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def aggregate(method, ends, start=None, buffers=(0.0, 0.0, 0.0), samples=(1, 1, 
     start = torch.zeros(LAYOUT.size) if start is None else start
     updates = tuple(update(k, end, start, buffers[k % 3], samples[k % 3]) for k, end in enumerate(ends))
     fold = method.fold(LAYOUT)
-    cohort = Cohort(start, updates, LAYOUT)
+    cohort = Cohort(start, torch.zeros(0), updates, LAYOUT)
     for one, weight in zip(updates, method.weighting.weigh_cohort(cohort), strict=True):
         fold.add(one, weight)
     before = Server(start, torch.zeros(LAYOUT.buffer_size), {})
@@ -185,7 +185,7 @@ def test_the_logarithm_of_a_models_number_by_hand():
     equal = [model(*[(2,) * count] * 3, 0) for count in (8, 4)]
     method = FedAvg.parse({"weighting": {"name": "network-rank", "log": True, "noisy": True}})
     updates = tuple(update(k, end, torch.zeros(LAYOUT.size)) for k, end in enumerate(equal))
-    cohort = Cohort(torch.zeros(LAYOUT.size), updates, LAYOUT)
+    cohort = Cohort(torch.zeros(LAYOUT.size), torch.zeros(0), updates, LAYOUT)
     logs = [math.log(math.log(8)), math.log(math.log(4))]
     found = [weight.parameters for weight in method.weighting.weigh_cohort(cohort)]
     assert found == pytest.approx([2 * one / sum(logs) for one in logs])
@@ -228,7 +228,7 @@ def test_weights_sum_to_one_for_any_input(rows, name, form, noisy):
         Update(k, 1, 1, 1, 0.0, torch.tensor(row + rest), buffers, {}, {}) for k, row in enumerate(rows)
     )
     weighting = weightings.parse({"name": name, "form": form, "noisy": noisy})
-    weights = list(weighting.weigh_cohort(Cohort(start, updates, layout)))
+    weights = list(weighting.weigh_cohort(Cohort(start, torch.zeros(0), updates, layout)))
     for column in zip(*weights, strict=True):
         shares = torch.stack(column) / len(rows)
         assert (shares >= 0).all()

@@ -155,6 +155,48 @@ def test_what_the_sentences_recommend_ends_the_warning():
     assert Federation(better).warnings == ()
 
 
+OF = [{"model": {"name": "mlp", "hidden": [4 * share]}, "share": share} for share in (3, 1)]
+FEW = "screens: {} compares 3 updates at least, and a round has {}: {}"
+REMEMBERS, NOBODY = "it goes by earlier rounds, too, and believes the first 2", "nobody will be put aside"
+RULE = (
+    "method.rule: median takes 3 updates at least to tell a bad one from the others, and a round has {}: "
+    "a bad one counts like any other"
+)
+MEDIAN = {"name": "fedavg", "weighting": "uniform", "rule": "median"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentences"),
+    [
+        ({"screens": ["norms", "free-riders"], "method": MEDIAN}, []),  # four of twelve
+        (
+            {"screens": ["norms", "samples", "free-riders"], "method": MEDIAN, "participation": 0.17},
+            [
+                FEW.format("norms", 2, REMEMBERS),
+                FEW.format("samples", 2, REMEMBERS),
+                FEW.format("free-riders", 2, NOBODY),
+                RULE.format(2),
+            ],
+        ),
+        # All twelve: nine of one model, and three of the other. Of six there are 1.5, on average.
+        ({"screens": ["free-riders"], "model": {"name": "mixed", "of": OF}, "participation": 1.0}, []),
+        (
+            {"screens": ["free-riders"], "model": {"name": "mixed", "of": OF}, "participation": 0.5},
+            [FEW.format("free-riders", "1.5 of model.of.1.model, on average", NOBODY)],
+        ),
+        (
+            {"screens": ["norms"], "clock": "fedasync", "method": MEDIAN},
+            [FEW.format("norms", 1, REMEMBERS), RULE.format(1)],
+        ),
+        ({"screens": ["norms"], "clock": {"name": "fedbuff", "buffer": 3}, "method": MEDIAN}, []),
+        ({"clock": "fedasync", "method": {**MEDIAN, "rule": {"name": "norm-bounded", "bound": 1.0}}}, []),
+    ],
+    ids=str,
+)
+def test_too_few_to_compare_are_said_by_model(changes, sentences):
+    assert warned(partition={"name": "iid", "clients": 12}, **changes) == tuple(sentences)
+
+
 class Listening(Silent):
     """Remembers what it was told, in order."""
 

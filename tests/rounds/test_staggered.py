@@ -278,7 +278,7 @@ def test_tasks_by_the_clock_go_by_the_servers_moves():
         ({"method": "uga", "clock": "fedasync"}, "clock.applies: found model"),
         ({"method": "centralised"}, "clock: it times clients"),
         ({"method": "centralised", "clock": "synchronous"}, "clock: it times clients"),
-        ({"screens": ["free-riders"]}, "screens: found some"),
+        ({"screens": ["norms", "free-riders"]}, "screens: found free-riders, made for clients that are sent"),
         ({"faults": ["free-riders"]}, "faults: found free riders"),
         ({"evaluate": {"forgetting": 2}}, "evaluate.forgetting: found a measure"),
         ({"measures": ["task-forgetting"]}, "measures.task-forgetting: found a measure"),

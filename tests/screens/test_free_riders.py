@@ -31,7 +31,7 @@ def structured(generator):
 def judge(deltas, last=None):
     updates = tuple(Update(k, 1, 1, 1, 0.0, delta, torch.zeros(0), {}, {}) for k, delta in enumerate(deltas))
     last = torch.zeros(LAYOUT.size) if last is None else last
-    return FreeRiders().judge(Cohort(torch.zeros(LAYOUT.size), updates, LAYOUT), last)
+    return FreeRiders().judge(Cohort(torch.zeros(LAYOUT.size), torch.zeros(0), updates, LAYOUT), last, {})
 
 
 @pytest.fixture
@@ -78,7 +78,8 @@ def test_a_model_without_layers_of_rank_is_judged_by_length():
     moving = torch.randn(4, layout.size, generator=torch.Generator().manual_seed(0))
     deltas = [*moving, torch.zeros(layout.size)]
     updates = tuple(Update(k, 1, 1, 1, 0.0, delta, torch.zeros(0), {}, {}) for k, delta in enumerate(deltas))
-    found = FreeRiders().judge(Cohort(layout.zeros(), updates, layout), layout.zeros())
+    cohort = Cohort(layout.zeros(), torch.zeros(0), updates, layout)
+    found = FreeRiders().judge(cohort, layout.zeros(), {})
     assert found == {4: "free rider, nothing of its own"}
 
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
+from mnemos.vector import Layout
 
 SOME = {"data": "digits", "partition": {"clients": 4}, "participation": 1.0, "rounds": 2}
 BASE = {**SOME, "model": {"name": "mlp", "hidden": [6]}, "local": {"steps": 3}, "engine": "serial"}
@@ -72,6 +74,29 @@ def test_label_owners_hold_a_class_or_not(value):
 
 def test_curvature_is_not_below_zero():
     assert is_rejected(says("fedcurv.fisher", lambda fisher: -fisher - 1), method="fedcurv")
+
+
+def test_variances_of_gradients_are_not_below_zero():
+    """It would have all the weight."""
+    assert is_rejected(says("precision.variance", lambda variance: -variance - 1), method="precision")
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [("running_var", -0.1), ("num_batches_tracked", -1.0), ("num_batches_tracked", 2.0**25)],
+)
+def test_batch_norm_has_statistics_that_can_be(entry, value):
+    """The last of six variances, or the counter, which a float doesn't count beyond 2²⁴."""
+    model = {"name": "mlp", "hidden": [6], "norm": "batch"}
+
+    def lie(update):
+        layout = Layout.of(nn.BatchNorm1d(6))
+        buffers = update.buffers.clone()
+        layout.buffer_views(buffers)[entry].view(-1)[-1] = value
+        return replace(update, buffers=buffers)
+
+    assert is_rejected(lie, model=model)
+    assert not is_rejected(lambda update: update, model=model)
 
 
 @pytest.mark.parametrize(

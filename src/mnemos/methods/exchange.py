@@ -134,10 +134,12 @@ class Weight(NamedTuple):
 
 @dataclass(frozen=True)
 class Cohort:
-    """All updates of a round, for weightings that compare them."""
+    """All updates of a round, for weightings and screens that compare them."""
 
     start: Tensor
     """The model that the clients received."""
+    buffers: Tensor
+    """The server's."""
     updates: tuple[Update, ...]
     layout: Layout
 

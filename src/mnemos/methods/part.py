@@ -207,6 +207,11 @@ class Rule(Part):
     by_layer: ClassVar[bool] = True
     """Whether clients may count differently from layer to layer."""
 
+    @property
+    def fewest(self) -> int:
+        """Updates that it takes for the rule to do what it is for."""
+        return 1
+
     @abstractmethod
     def fold(self, layout: Layout) -> Fold:
         """A fresh fold for one round."""

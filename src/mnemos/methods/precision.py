@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import torch
@@ -10,7 +10,19 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import grad
 
-from mnemos.methods.exchange import Batch, Client, Cohort, Finished, Net, State, Weight, When
+from mnemos.local import Local
+from mnemos.methods.exchange import (
+    Batch,
+    Client,
+    Cohort,
+    Finished,
+    Net,
+    Rates,
+    State,
+    Update,
+    Weight,
+    When,
+)
 from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.method import methods
 from mnemos.methods.part import Weighting, weightings
@@ -57,6 +69,10 @@ class Precision(Weighting):
     def upload(self, done: Finished) -> tuple[State, State]:
         """v_k."""
         return {_VARIANCE: done.surveyed[_VARIANCE]}, {}
+
+    def plausible(self, update: Update, local: Local, rates: Callable[[], Rates]) -> bool:
+        """Squares aren't below zero."""
+        return bool((update.change[_VARIANCE] >= 0).all())
 
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
         """One weight for each parameter."""

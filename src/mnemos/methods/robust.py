@@ -26,6 +26,11 @@ _CHUNK = 1 << 20
 class Together(Rule):
     """A rule for a whole round of K updates."""
 
+    @property
+    def fewest(self) -> int:
+        """Two can't outvote each other."""
+        return 3
+
     @abstractmethod
     def combine(self, deltas: Tensor, buffers: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
         """One update and one set of buffers, of deltas [K, P] and buffers [K, Q]."""
@@ -218,6 +223,11 @@ class NormBounded(Together):
     arXiv 1911.07963). Buffers, which have no length to be bounded, are the weighted median."""
 
     bound: float | None = Field(None, gt=0, description="M; the median of a round's norms, if not given")
+
+    @property
+    def fewest(self) -> int:
+        """A bound that is given holds for one, too."""
+        return super().fewest if self.bound is None else 1
 
     def combine(self, deltas: Tensor, buffers: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
         """The mean of what is left of each update."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,8 +19,8 @@ from mnemos.experiment import Experiment
 from mnemos.faults.fault import Pretence, Tampering
 from mnemos.faults.free_riders import pretended
 from mnemos.message import Task
-from mnemos.methods.exchange import Cohort, State, Update
-from mnemos.screens.sound import Asked, Form
+from mnemos.methods.exchange import Cohort, Server, State, Update
+from mnemos.screens.sound import Asked, Form, measurable
 from mnemos.vector import Layout
 
 Check = Callable[[Update, Layout], str | None]
@@ -93,7 +94,7 @@ class Arrivals:
         self,
         runner: Runner,
         tasks: Iterable[Task],
-        start: Tensor,
+        server: Server,
         last: Tensor,
         memory: State,
         checks: tuple[Check, ...],
@@ -101,8 +102,8 @@ class Arrivals:
     ) -> Iterator[Arrival]:
         """The round's clients, in the order of the tasks.
 
-        `last` is the change that led to the model sent, `memory` what bad clients remember, to which they
-        may add.
+        `last` is the change that led to the model sent, `memory` what bad clients and screens remember, to
+        which they add.
         """
         arriving = (
             self._checked(task, self._tampered(one, memory), checks)
@@ -115,9 +116,12 @@ class Arrivals:
         sound = tuple(one.update for one in arrived if one.update is not None and one.reason is None)
         reasons: dict[int, str] = {}
         if sound:
-            cohort = Cohort(start, sound, self._layout)
+            cohort = Cohort(server.model, server.buffers, sound, self._layout)
             for screen in self._experiment.screens:
-                reasons = screen.judge(cohort, last) | reasons
+                reasons = screen.judge(cohort, last, memory) | reasons
+            accepted = replace(cohort, updates=tuple(one for one in sound if one.client not in reasons))
+            for screen in self._experiment.screens:
+                memory |= screen.remember(accepted, memory)
         for one in arrived:
             yield one._replace(reason=one.reason or reasons.get(one.client))
 
@@ -140,7 +144,10 @@ class Arrivals:
         reason = self._form.flaw(one.update, Asked.by(task), trained=one.trained)
         if reason is None:
             whole = partial(rates, task, ration(task, batch_norm=False))
-            if not task.plan.method.plausible(one.update, task.plan.local, whole):
+            if not (
+                measurable(one.update.buffers, self._layout)
+                and task.plan.method.plausible(one.update, task.plan.local, whole)
+            ):
                 reason = "not plausible"
         if reason is None:
             reasons = (check(one.update, self._layout) for check in checks)

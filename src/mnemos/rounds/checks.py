@@ -139,14 +139,25 @@ def check_company(experiment: Experiment, cohort: int) -> None:
         )
 
 
-def screening(experiment: Experiment, cohort: int) -> Iterator[str]:
-    """Screens that have too few updates to compare."""
+def comparing(experiment: Experiment, updates: float, field: str = "model") -> Iterator[str]:
+    """Screens and rules that have too few updates to compare: so many in a round, of the model of a field."""
+    has = f"a round has {updates:.3g}" + (f" of {field}, on average" if field != "model" else "")
     for screen in experiment.screens:
-        if cohort < screen.fewest:
-            yield (
-                f"screens: {type(screen).name} compares {screen.fewest} updates at least, and a round has "
-                f"{cohort}: nobody will be put aside"
+        if updates < screen.fewest:
+            then = (
+                f"it goes by earlier rounds, too, and believes the first {screen.fewest - 1}"
+                if screen.remembers
+                else "nobody will be put aside"
             )
+            yield (
+                f"screens: {type(screen).name} compares {screen.fewest} updates at least, and {has}: {then}"
+            )
+    rule = experiment.method.rule
+    if updates < rule.fewest:
+        yield (
+            f"method.rule: {type(rule).name} takes {rule.fewest} updates at least to tell a bad one from the "
+            f"others, and {has}: a bad one counts like any other"
+        )
 
 
 def _check_optimizer(rounds: int, local: Local, layout: Layout) -> None:

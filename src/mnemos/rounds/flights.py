@@ -74,6 +74,11 @@ class Flights:
         return Server(server.model, server.buffers, state)
 
 
+def settled(state: State) -> State:
+    """What a server's state tells beside updates on their way, which nobody has looked at yet."""
+    return {name: value for name, value in state.items() if not name.startswith(f"{_UPDATE}.")}
+
+
 def time_of(state: State) -> float:
     """The simulated time that a server's state tells."""
     return float(state[_TIME]) if _TIME in state else 0.0

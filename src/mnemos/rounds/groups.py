@@ -22,7 +22,7 @@ from mnemos.data.partition import Ints
 from mnemos.data.stream import Flow
 from mnemos.engines.engine import Runner
 from mnemos.experiment import Experiment
-from mnemos.faults.fault import MEMORY
+from mnemos.faults import fault as faults
 from mnemos.measures.evaluate import Evaluator, Judge
 from mnemos.measures.measure import Opening, Record, Scores, Watch
 from mnemos.message import Plan, Task
@@ -34,6 +34,7 @@ from mnemos.ranks.spectra import ranked
 from mnemos.rounds.arrivals import Arrival, Arrivals, Check, Conditions, dropped, rejected
 from mnemos.rounds.meta import MetaStep
 from mnemos.rounds.states import Shelves
+from mnemos.screens import screen as screens
 from mnemos.vector import Layout
 
 _BUFFERS = "buffers"
@@ -180,7 +181,7 @@ class Group:
         """Train, screen and gather; clients' new states are held, not yet committed."""
         last = server.state.get(_LAST, server.model[:0])
         memory = remembered(server)
-        arriving = self._arrivals.of(runner, tasks, server.model, last, memory, checks, conditions)
+        arriving = self._arrivals.of(runner, tasks, server, last, memory, checks, conditions)
         watches, start = self._watches(number, clients, server), partial(self._start, server)
         gathering = self._gathering(server, number, len(clients))
         done = self._gather(number, arriving, server, states, gathering, watches, start, memory)
@@ -198,7 +199,7 @@ class Group:
         start: Start,
         memory: State,
     ) -> Progress:
-        """Take in a round's clients as they arrive; `memory` is what bad ones remember after it."""
+        """Take in a round's clients as they arrive; `memory` is what bad ones and screens remember then."""
         done = Progress(server)
         for client, update, trained, reason in arriving:
             done.asked += 1
@@ -418,7 +419,8 @@ class _Averaging:
         if not updates:
             return
         layers = ranked(self._layout, linear=True)
-        weights = self._method.weighting.weigh_cohort(Cohort(self._server.model, updates, self._layout))
+        cohort = Cohort(self._server.model, self._server.buffers, updates, self._layout)
+        weights = self._method.weighting.weigh_cohort(cohort)
         for update, weight in zip(updates, weights, strict=True):
             self._fold.add(update, weight)
             values, count = weight.parameters, len(updates)
@@ -462,8 +464,9 @@ class _Apart:
 
 
 def remembered(server: Server) -> State:
-    """What bad clients remember."""
-    return {name: value for name, value in server.state.items() if name.startswith(MEMORY)}
+    """What bad clients and screens remember."""
+    prefixes = faults.MEMORY, screens.MEMORY
+    return {name: value for name, value in server.state.items() if name.startswith(prefixes)}
 
 
 def bytes_of(*tensors: Tensor) -> int:

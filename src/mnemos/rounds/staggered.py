@@ -80,7 +80,7 @@ class Staggered(Group):
         nothing = server.model[:0]  # of what only those go by who are refused here
         memory = remembered(server)
         arriving = self._arrivals.of(
-            _Ready(runner, updates), tasks(turn.arrived), server.model, nothing, memory, checks
+            _Ready(runner, updates), tasks(turn.arrived), server, nothing, memory, checks
         )
         late = {flight.client: number - 1 - flight.version for flight in turn.arrived}
         inner = self._gathering(server, number, len(turn.arrived))
@@ -170,6 +170,7 @@ def check_clock(experiment: Experiment) -> None:
     if not isinstance(clock, Asynchronous):
         return
     in_step = [type(part).name for part in method.parts if part.in_step]
+    compared = [type(screen).name for screen in experiment.screens if screen.in_step]
     weighting, server, correction = method.weighting, method.server, method.correction
     sentences = (
         (
@@ -203,7 +204,7 @@ def check_clock(experiment: Experiment) -> None:
             "selection",
             "found poisson, which doesn't say how many it draws; a place that is free takes one client",
         ),
-        (bool(experiment.screens), "screens", f"found some, which compare {_SAME}"),
+        (bool(compared), "screens", f"found {' and '.join(compared)}, made for {_SAME}"),
         (
             any(isinstance(fault, Pretence) for fault in experiment.faults),
             "faults",

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mnemos.methods.exchange import Cohort
+from mnemos.methods.exchange import Cohort, State
 from mnemos.ranks.layers import QUANTITIES
 from mnemos.ranks.spectra import Spectra
 from mnemos.screens.screen import Screen, screens
@@ -39,7 +39,7 @@ class FreeRiders(Screen):
     short: float = Field(0.01, gt=0, lt=1, description="length below which nothing was learnt")
     poor: float = Field(0.1, gt=0, lt=1, description="rank below which there is no structure")
 
-    def judge(self, cohort: Cohort, last: Tensor) -> dict[int, str]:
+    def judge(self, cohort: Cohort, last: Tensor, memory: State) -> dict[int, str]:
         """Who rides free, and how it shows."""
         updates = [update for update in cohort.updates if bool(update.delta.isfinite().all())]
         if len(updates) < self.fewest:

@@ -11,9 +11,14 @@ from torch import Tensor
 from mnemos.client import ration
 from mnemos.message import Task
 from mnemos.methods.exchange import LARGEST_LOSS, State, Update
+from mnemos.vector import Layout
 
 NOT_FINITE = "not finite"
 """What is said of an update with NaN or infinite numbers: a client that diverges sends such."""
+
+
+_STATISTICS = {"running_var": math.inf, "num_batches_tracked": 2.0**24}
+"""Those of batch-norm's that can't be below 0, and how large they get: counters, as floats, stop there."""
 
 
 class Asked(NamedTuple):
@@ -82,6 +87,15 @@ class Form:
         if (trained and not abs(update.loss) <= LARGEST_LOSS) or not all(map(_finite, found)):
             return NOT_FINITE
         return None
+
+
+def measurable(buffers: Tensor, layout: Layout) -> bool:
+    """Whether batch-norm can have found these: variances and counters in their range."""
+    for name, values in layout.buffer_views(buffers).items():
+        most = _STATISTICS.get(name.rpartition(".")[2])
+        if most is not None and not bool(((values >= 0) & (values <= most)).all()):
+            return False
+    return True
 
 
 def _plausible(count: object, most: int) -> bool:
