@@ -155,6 +155,36 @@ def test_what_the_sentences_recommend_ends_the_warning():
     assert Federation(better).warnings == ()
 
 
+def uploads(**weighting):
+    return {"name": "fedavg", "weighting": weighting, "rule": "median"}
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (uploads(name="effective-rank", linear=True), "effective-rank"),
+        (uploads(name="stable-rank", linear=True), "stable-rank"),
+        (uploads(name="network-rank", linear=True), "network-rank"),
+        (uploads(name="precision"), "precision"),
+        (uploads(precision=0.5, uniform=0.5), "blend"),
+        (uploads(name="samples"), None),
+        (uploads(name="uniform"), None),
+        ({"name": "precision"}, None),
+    ],
+    ids=str,
+)
+def test_weights_that_clients_find_for_themselves_are_no_votes(method, said):
+    found = warned(method=method)
+    if said is None:
+        assert found == ()
+    else:
+        (sentence,) = found
+        assert sentence == (
+            f"method.rule=median goes by weights, and {said} finds them in what clients send: a bad one can "
+            "get most of the weight; method.weighting=uniform gives all the same"
+        )
+
+
 OF = [{"model": {"name": "mlp", "hidden": [4 * share]}, "share": share} for share in (3, 1)]
 FEW = "screens: {} compares 3 updates at least, and a round has {}: {}"
 REMEMBERS, NOBODY = "it goes by earlier rounds, too, and believes the first 2", "nobody will be put aside"

@@ -43,6 +43,11 @@ class Blend(Weighting):
         """If one of them does."""
         return any(one.weighting.falls_short for one in self.of)
 
+    @property
+    def by_upload(self) -> bool:
+        """If one of them does."""
+        return any(one.weighting.by_upload for one in self.of)
+
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
         """The mean of what the weightings say."""
         total = sum(one.share for one in self.of)

@@ -51,6 +51,11 @@ class LayerMetric(Weighting):
     def metric(self) -> Name:
         """The metric, as `ranks` calls it."""
 
+    @property
+    def by_upload(self) -> bool:
+        """By its model."""
+        return True
+
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """There must be something to rank."""
         _check_ranked(self.name, layout, self.linear)
@@ -155,6 +160,11 @@ class NetworkRank(Weighting):
     floor: float = Field(1e-3, gt=0, description="least number of a model")
     noisy: bool = Field(False, description="of singular values before EVBMF, of signal and noise together")
     linear: bool = Field(False, description="of linear layers too, not only of convolutions")
+
+    @property
+    def by_upload(self) -> bool:
+        """By its model."""
+        return True
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """There must be something to rank."""

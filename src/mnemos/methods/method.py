@@ -162,8 +162,15 @@ class Method(Part):
         return self.server.fold(layout) or self.rule.fold(layout)
 
     def warnings(self, local: Local) -> tuple[str, ...]:
-        """What is known to hurt some part."""
-        return tuple(sentence for part in self.parts for sentence in part.warnings(local))
+        """What is known to hurt some part, or some parts together."""
+        found = [sentence for part in self.parts for sentence in part.warnings(local)]
+        if type(self.rule).name != "mean" and self.weighting.by_upload:
+            found.append(
+                f"method.rule={type(self.rule).name} goes by weights, and {type(self.weighting).name} finds "
+                "them in what clients send: a bad one can get most of the weight; method.weighting=uniform "
+                "gives all the same"
+            )
+        return tuple(found)
 
     def server_state(self, layout: Layout) -> State:
         """What the server keeps between rounds, before the first."""

@@ -171,6 +171,11 @@ class Weighting(MethodPart):
         """Whether its weights may sum to less than one, and the model is to shrink by what is missing."""
         return False
 
+    @property
+    def by_upload(self) -> bool:
+        """Whether a client's weight is found in what it sends, so that one alone may get most of it."""
+        return False
+
     @abstractmethod
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
         """Each client's weight in a cohort, aₖ = K αₖ with Σ αₖ = 1, for each parameter and buffer entry.

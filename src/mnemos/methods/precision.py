@@ -48,6 +48,11 @@ class Precision(Weighting):
     )
 
     @property
+    def by_upload(self) -> bool:
+        """By the variances that it tells."""
+        return True
+
+    @property
     def surveys(self) -> When:
         """Once the model is trained."""
         return "end"

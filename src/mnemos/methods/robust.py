@@ -1,8 +1,9 @@
 """Rules for rounds in which some clients may send anything: medians, trimmed means, Krum, bounded norms.
 
 Each takes up to so many bad updates for what they are, as long as they are fewer than the good ones. All
-look at whole rounds, so a round's updates are kept until the last is back. Weights are the method's; a
-client's number of samples is a claim like any other, and `weighting: uniform` doesn't go by it.
+look at whole rounds, so a round's updates are kept until the last is back. Weights are the method's, and
+count as votes: what a client says of itself, such as its number of samples, is a claim like any other.
+`weighting: uniform` doesn't go by it.
 """
 
 from __future__ import annotations
