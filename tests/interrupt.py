@@ -1,6 +1,8 @@
-"""Someone who interrupts a run."""
+"""Someone who interrupts a run, and what must come of it all the same."""
 
-from mnemos.runs.execute import Silent
+import pytest
+
+from mnemos.runs.execute import Silent, resume, start
 
 
 class Stop(Silent):
@@ -13,3 +15,14 @@ class Stop(Silent):
     def round(self, outcome):
         if outcome.round >= self.after:
             raise KeyboardInterrupt
+
+
+def assert_repeatable(description, folder):
+    """Whole, interrupted and resumed, and on threads: the same bytes."""
+    runs = [start(description, folder / "whole")]
+    with pytest.raises(KeyboardInterrupt):
+        start(description, folder / "part", stop := Stop(2))
+    runs.append(resume(stop.run.path))
+    runs.append(start(description.override({"engine": "threads"}), folder / "threads"))
+    for name in ("model.safetensors", "metrics.jsonl"):
+        assert len({run.file(name).read_bytes() for run in runs}) == 1

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-import mnemos
-from interrupt import Stop
+from interrupt import assert_repeatable
 from mnemos.client import Trainer, train_message
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
@@ -14,7 +13,6 @@ from mnemos.faults.attacks import Attack
 from mnemos.federation import Federation
 from mnemos.message import Task, update_from_bytes
 from mnemos.methods.exchange import Update
-from mnemos.runs.execute import resume
 
 MALFORMED = {
     "nan": "not finite",
@@ -130,16 +128,7 @@ def test_a_screen_by_norm_recognises_what_is_scaled():
 @pytest.mark.parametrize("kind", ["label-flip", "replay", "stale", "scaled"])
 def test_attacks_are_the_same_on_every_engine_and_after_a_resume(kind, tmp_path):
     description = experiment(kind, rounds=4, method="scaffold", participation=0.5)
-    whole = mnemos.run(description, out=tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        mnemos.run(description, out=tmp_path / "part", observer=(stop := Stop(2)))
-    part = resume(stop.run.path)
-    threads = mnemos.run(description.override({"engine": "threads"}), out=tmp_path / "threads")
-    contents = [
-        [run.file(name).read_bytes() for name in ("model.safetensors", "metrics.jsonl")]
-        for run in (whole, part, threads)
-    ]
-    assert contents[0] == contents[1] == contents[2]
+    assert_repeatable(description, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-import mnemos
-from interrupt import Stop
+from interrupt import assert_repeatable
 from mnemos.engines.engine import Lost
 from mnemos.engines.serial import SerialRunner
 from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
-from mnemos.runs.execute import resume
 
 
 def experiment(**changes):
@@ -119,16 +117,7 @@ def test_riders_are_the_same_on_every_engine_and_after_a_resume(tmp_path):
         {"name": "drop-outs", "rate": 0.2},
     ]
     description = experiment(faults=faults, rounds=4, screens=["free-riders"])
-    whole = mnemos.run(description, out=tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        mnemos.run(description, out=tmp_path / "part", observer=(stop := Stop(2)))
-    part = resume(stop.run.path)
-    threads = mnemos.run(description.override({"engine": "threads"}), out=tmp_path / "threads")
-    contents = [
-        [run.file(name).read_bytes() for name in ("model.safetensors", "metrics.jsonl")]
-        for run in (whole, part, threads)
-    ]
-    assert contents[0] == contents[1] == contents[2]
+    assert_repeatable(description, tmp_path)
 
 
 def test_all_methods_with_uploads_take_a_riders():

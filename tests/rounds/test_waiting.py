@@ -3,14 +3,12 @@
 import pytest
 import torch
 
-import mnemos
-from interrupt import Stop
+from interrupt import assert_repeatable
 from mnemos.client import Trainer, rates, ration
 from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 from mnemos.message import Task
-from mnemos.runs.execute import resume
 
 TIMES = {0: 1.0, 1: 2.0, 2: 3.0, 3: 5.0, 4: 8.0, 5: 30.0}
 """Of a step; with four steps a round these clients take 4, 8, 12, 20, 32 and 120."""
@@ -168,16 +166,7 @@ def test_rates_are_those_of_the_whole_round():
 def test_engines_and_a_resume_agree(method, tmp_path):
     clock = {"deadline": 20.0, "over_selection": 0.5, "speeds": {"spread": 0.8, "jitter": 0.5}}
     description = experiment(clock, participation=0.67, method=method, rounds=4)
-    whole = mnemos.run(description, out=tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        mnemos.run(description, out=tmp_path / "part", observer=(stop := Stop(2)))
-    part = resume(stop.run.path)
-    threads = mnemos.run(description.override({"engine": "threads"}), out=tmp_path / "threads")
-    contents = [
-        [run.file(name).read_bytes() for name in ("model.safetensors", "metrics.jsonl")]
-        for run in (whole, part, threads)
-    ]
-    assert contents[0] == contents[1] == contents[2]
+    assert_repeatable(description, tmp_path)
 
 
 def test_an_ordinary_synchronous_clock_is_as_it_was():
