@@ -233,10 +233,13 @@ class Federation:
         """What becomes of the groups in a round; and what was lost on attempts that came to too little."""
         attempts, cohort = Attempts(number, self.experiment.min_clients), self.cohort(number)
         tried = cohort
-        # With privacy a client is in a round with the probability that ε goes by: others don't step in.
-        again = 0 if self.guarantee is not None else self.in_vain + self.experiment.retries
-        for attempt in range(again + 1):
-            if attempt:
+        # With privacy a client is in a round with the probability that ε goes by: others don't step in. The
+        # same ones are asked once whenever the run goes on, and what befalls them is drawn anew.
+        tries = range(self.in_vain + self.experiment.retries + 1)
+        if self.guarantee is not None:
+            tries = range(self.in_vain, self.in_vain + 1)
+        for attempt in tries:
+            if attempt and self.guarantee is None:
                 cohort = self._others(number, attempt, tried)
                 tried = np.union1d(tried, cohort)
             conditions = self._conditions(cohort, number, attempt)
@@ -250,19 +253,20 @@ class Federation:
                 return done, attempts
             attempts.give_up(done)
             self.states.drop()
-        self.in_vain = len(attempts.lost)
+        self.in_vain = tries.stop
         raise attempts.error()
 
     def _enough(self, attempts: Attempts, done: list[Progress]) -> bool:
         """Whether a round has come to enough updates.
 
         With privacy, what was sent must not decide it, so all who are heard of count; and nobody is needed,
-        as noise alone will do, unless the experiment asks for more than one.
+        as noise alone will do, unless the experiment asks for more than one: then as many of them as chance
+        has put into the cohort, which would be the same whenever it is drawn.
         """
         if self.guarantee is None:
             return attempts.suffice(done)
-        fewest, heard = self.experiment.min_clients, sum(len(one.arrived) for one in done)
-        return fewest == 1 or heard >= fewest
+        fewest, (heard, asked) = self.experiment.min_clients, heard_of(done)
+        return fewest == 1 or len(heard) >= min(fewest, asked)
 
     def _conditions(self, cohort: Ints, number: int, attempt: int) -> Conditions:
         """Under which an attempt at a round is made."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -192,6 +193,65 @@ def test_a_round_is_never_repeated_with_others():
             with pytest.raises(PausedError, match=r"round 1 came to too few updates .*: 8 dropped"):
                 federation.advance(runner)
     federation.close()
+
+
+def test_a_cohort_that_chance_made_small_is_enough(tmp_path):
+    """Two on average: some rounds have one and some have nobody, none of whom is missing, and the run is the
+    same as one that needs nobody."""
+    few = {"participation": 0.25, "rounds": 12}
+    run = start(experiment(**few, min_clients=2), tmp_path / "two")
+    sizes = [len(Federation(experiment(**few)).cohort(number)) for number in range(1, 13)]
+    assert {0, 1} < set(sizes)
+    assert (run.status.status, run.status.rounds) == ("finished", 12)
+    same = start(experiment(**few), tmp_path / "one")
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert run.file(name).read_bytes() == same.file(name).read_bytes()
+
+
+def test_if_one_of_a_small_cohort_is_lost_the_run_pauses():
+    """Two are wanted, and the only one that was drawn isn't heard of."""
+    federation = Federation(experiment(participation=0.25, rounds=12, min_clients=2))
+    number = next(number for number in range(1, 13) if len(federation.cohort(number)) == 1)
+    federation.round = number - 1
+    with federation.open() as runner:
+        lost = LosesAll(runner.engine, runner.plan, federation.dataset)
+        with pytest.raises(PausedError, match=f"round {number} came to too few .*: 1 dropped: timeout"):
+            federation.advance(lost)
+        federation.advance(runner)
+    federation.close()
+    assert federation.round == number
+
+
+def test_drop_outs_are_drawn_anew_when_a_paused_run_goes_on(tmp_path):
+    """Of the same clients: whoever is heard of was in the round from the start. However it is interrupted,
+    a round is the first try that came to enough."""
+    drops = {"faults": [{"name": "drop-outs", "rate": 0.5}], "min_clients": 3, "selection": "uniform"}
+    patient, outcomes, pauses = Federation(experiment(**drops)), [], 0
+    with patient.open() as runner:
+        while patient.round < 3:
+            try:
+                outcomes.append(patient.advance(runner))
+            except PausedError:
+                pauses += 1
+                assert pauses < 100
+    patient.close()
+    assert pauses > 1
+    for outcome in outcomes:
+        asked = {one.client for one in outcome.records if one.name in ("train_loss", "dropped")} - {None}
+        assert asked == set(patient.cohort(outcome.round).tolist())
+        assert sum(one.name == "dropped" for one in outcome.records) <= 1
+    observer, seen = Stop(99), 0
+    with pytest.raises(PausedError):
+        start(experiment(**drops), tmp_path, observer)
+    while observer.run.status.status == "paused":
+        seen += 1
+        assert seen <= pauses
+        with suppress(PausedError):
+            resume(observer.run.path)
+    assert (observer.run.status.status, seen) == ("finished", pauses)
+    found = observer.run.model().state_dict()
+    expected = patient.layout.state_dict(patient.server.model, patient.server.buffers)
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_free_riders_are_clipped_like_others():
