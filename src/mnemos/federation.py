@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -118,6 +118,8 @@ class Federation:
         self.at_chance_since: int | None = None
         self.in_vain = 0
         """How often the next round was tried before the run paused: it is tried so many times more."""
+        self.spend: Callable[[int, Server], float] | None = None
+        """Gives ε with a round's model, before anybody is sent it; None: it goes by the number of rounds."""
         self._held_out = torch.from_numpy(self.assignment.union_held_out())
 
     def _group(self, which: int, module: nn.Module, sentences: list[str]) -> Group:
@@ -211,13 +213,14 @@ class Federation:
             raise DivergedError(
                 f"round {number}: {spoilt} is not finite any more; a smaller local.lr may help"
             )
-        self.server, self.round = server, number
-        self.states.commit(number)
         mean = loss / samples if samples else math.nan  # of a round in which nobody has trained
         if samples:
             records.append(Record(number, "train_loss", mean))
         if self.guarantee is not None:
-            records.append(Record(number, "epsilon", self.guarantee.epsilon(number)))
+            epsilon = self.guarantee.epsilon(number) if self.spend is None else self.spend(number, server)
+            records.append(Record(number, "epsilon", epsilon))
+        self.server, self.round = server, number
+        self.states.commit(number)
         records += [
             Record(number, "bytes_up", float(said + attempts.sent + sum(one.sent for one in done))),
             Record(number, "bytes_down", float(said + attempts.received + sum(one.received for one in done))),

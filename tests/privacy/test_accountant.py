@@ -93,6 +93,22 @@ def test_chance_helps_and_more_rounds_cost_more():
     assert by_kind[POISSON][1] < by_kind[EVERYONE][1]
 
 
+def test_a_round_that_was_done_twice_is_one_with_less_noise():
+    """Two sums of the same clients with noise z are one with z / √2: for everyone two rounds, and for a drawn
+    cohort more than two, as the library has it."""
+    everyone = Accountant(EVERYONE, 2.0, 1e-5)
+    assert everyone.epsilon(5, [2, 3]) == pytest.approx(everyone.epsilon(8))
+    library = dp_accounting
+
+    def drawn(noise):
+        return library.PoissonSampledDpEvent(0.1, library.GaussianDpEvent(noise))
+
+    both = POISSON.accountant().compose(drawn(2.0), 4).compose(drawn(2 / math.sqrt(2)))
+    poisson = Accountant(POISSON, 2.0, 1e-5)
+    assert poisson.epsilon(5, [2]) == pytest.approx(both.get_epsilon(1e-5))
+    assert poisson.epsilon(5, [2]) > poisson.epsilon(6)
+
+
 def test_the_probability_is_one_of_all():
     """Each of all clients with probability 1 is everyone."""
     certain = Sampling(100, 100, poisson=True)

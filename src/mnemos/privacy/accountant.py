@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -99,10 +101,17 @@ class Accountant:
     noise: float
     delta: float
 
-    def epsilon(self, rounds: int) -> float:
-        """After so many rounds."""
+    def epsilon(self, rounds: int, again: Sequence[int] = ()) -> float:
+        """After so many rounds; `again`: how often each of those was done that were done more than once.
+
+        k sums of one cohort's updates, each with noise z, tell as much as one with noise z / √k. Where
+        cohorts are drawn that is more than k rounds do, which have a cohort each.
+        """
         orders, curve = _curve(self.sampling, self.noise)
-        epsilon, _ = _library().rdp.compute_epsilon(orders, rounds * curve, self.delta)
+        total = (rounds - len(again)) * curve
+        for times, count in Counter(again).items():
+            total = total + count * _curve(self.sampling, self.noise / math.sqrt(times))[1]
+        epsilon, _ = _library().rdp.compute_epsilon(orders, total, self.delta)
         return float(epsilon)
 
     def rounds(self, budget: float, most: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,17 +37,21 @@ class Guarantee:
     rounds: int
     """How many of them the budget allows."""
 
-    def epsilon(self, rounds: int) -> float:
-        """ε after so many rounds."""
-        return self.accountant.epsilon(rounds)
+    def epsilon(self, rounds: int, again: Sequence[int] = ()) -> float:
+        """ε after so many rounds; `again`: how often each of those was done that were done more than once."""
+        return self.accountant.epsilon(rounds, again)
+
+    @property
+    def budget(self) -> str:
+        """The budget in words."""
+        return f"the privacy budget, ε = {self.options.budget:g} at δ = {self.options.delta:g},"
 
     @property
     def limit(self) -> str:
         """What the budget has to say; nothing, if it allows all rounds."""
         if self.rounds == self.asked:
             return ""
-        budget = f"ε = {self.options.budget:g} at δ = {self.options.delta:g}"
-        return f"the privacy budget, {budget}, allows {self.rounds} of {self.asked} rounds"
+        return f"{self.budget} allows {self.rounds} of {self.asked} rounds"
 
     @property
     def warnings(self) -> Iterator[str]:

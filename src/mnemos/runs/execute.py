@@ -23,7 +23,9 @@ from mnemos.errors import ConfigError, DataError, DivergedError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation, Outcome
 from mnemos.files import write_atomically
+from mnemos.measures.measure import Record
 from mnemos.runs.checkpoint import Checkpoints
+from mnemos.runs.releases import Releases, SpentError
 from mnemos.runs.run import Run, Status, create
 from mnemos.runs.store import Store, overall, read_metrics
 from mnemos.vector import save_model
@@ -90,6 +92,7 @@ def start(experiment: Experiment, folder: Path, observer: Observer | None = None
         with run.lock(), closing(Store(run.file("metrics.jsonl"))) as store:
             run.write_json("environment.json", _environment())
             federation.states.keep_in(run.file("clients.bin"))
+            _account(run, federation)
             _carry_out(run, federation, runner, store, observer or Silent())
     return run
 
@@ -130,6 +133,7 @@ def resume(
         ):
             federation.states.keep_in(run.file("clients.bin"))
             _checkpoints(run).restore(federation, store)
+            _account(run, federation)
             federation.in_vain = in_vain
             if federation.round > experiment.rounds:
                 raise ConfigError(f"found {rounds}; the run has {federation.round} rounds already", "rounds")
@@ -150,14 +154,15 @@ def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, o
     try:
         with stop_on_terminate():
             _begin(run, federation, observer)
-            _rounds(run, federation, runner, store, observer)
+            limit = _rounds(run, federation, runner, store, observer)
         save_model(
             run.file("model.safetensors"),
             fresh_model(federation.plan, federation.dataset),
             federation.server.model,
             federation.server.buffers,
         )
-        limit = federation.guarantee.limit if federation.guarantee is not None else ""
+        if not limit and federation.guarantee is not None:
+            limit = federation.guarantee.limit
         status = Status("finished", federation.round, _accuracy(run, federation.experiment), limit)
     except DivergedError as error:
         status = Status("diverged", federation.round, message=str(error))
@@ -186,12 +191,32 @@ def _begin(run: Run, federation: Federation, observer: Observer) -> None:
             observer.warned(f"start: {encoder.doubt}")
 
 
-def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, observer: Observer) -> None:
+def _account(run: Run, federation: Federation) -> None:
+    """Have ε go by the models that somebody may have seen, where noise can't be taken off."""
+    guarantee = federation.guarantee
+    if guarantee is None or not guarantee.options.secret:
+        return
+    releases = Releases(run.file("releases"), guarantee)
+    federation.spend = releases.spend
+    first, last = federation.round + 1, releases.last
+    if first <= last:
+        rounds = f"round {first} is" if first == last else f"rounds {first} to {last} are"
+        federation.warnings += (
+            f"privacy: {rounds} done again, and may have been seen: if other clients answer, ε counts both",
+        )
+
+
+def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, observer: Observer) -> str:
+    """The rounds that are left; gives the reason if they can't all be done."""
     checkpoints, recorded = _checkpoints(run), run.engine
     with run.file("timing.jsonl").open("a") as timing:
         while federation.round < federation.experiment.rounds:
             begin = time.perf_counter()
-            outcome = federation.advance(runner)
+            try:
+                outcome = federation.advance(runner)
+            except SpentError as error:
+                store.append([Record(federation.round + 1, "epsilon", error.epsilon)])
+                return str(error)
             if recorded != runner.engine:
                 _record_engine(run, runner)
                 recorded = runner.engine
@@ -204,6 +229,7 @@ def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, obse
             observer.round(outcome)
             if outcome.stuck:
                 raise DivergedError(outcome.stuck)
+    return ""
 
 
 def _in_vain(run: Run) -> int:

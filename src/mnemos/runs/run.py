@@ -4,6 +4,7 @@ experiment.yaml     the experiment, with every default spelt out
 environment.json    versions and machine
 engine.json         the engine in use, its arithmetic, and why it was taken
 privacy.json        what is promised about clients' data, if anything is
+releases            a line for each model that somebody may have seen, if privacy has a secret
 start.json          which encoder the model started from, if it didn't start from random weights
 metrics.jsonl       what was measured
 timing.jsonl        seconds a round
