@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 from scipy.stats import norm
 
 from mnemos.errors import ConfigError
-from mnemos.privacy.accountant import Accountant, Sampling, calibrated
+from mnemos.privacy.accountant import LEAST, MOST, Accountant, Sampling, calibrated
 
 EVERYONE = Sampling(100, 100, poisson=False)
 POISSON = Sampling(100, 10, poisson=True)
@@ -129,6 +130,42 @@ def test_noise_for_a_budget(sampling):
     noise = calibrated(sampling, 100, 4.0, 1e-5)
     assert Accountant(sampling, noise, 1e-5).epsilon(100) <= 4.0
     assert Accountant(sampling, 0.995 * noise, 1e-5).epsilon(100) > 4.0
+
+
+@pytest.mark.parametrize("sampling", [POISSON, EVERYONE], ids=["poisson", "everyone"])
+def test_a_budget_that_asks_for_no_noise_is_refused(sampling):
+    """From what 0.01 costs on. That is about α T / (2 z²): 0.9 of it takes 0.01 / √0.9."""
+    most = Accountant(sampling, 0.01, 1e-5).epsilon(100)
+    for budget in (most, 1e12):
+        with pytest.raises(ConfigError) as error:
+            calibrated(sampling, 100, budget, 1e-5)
+        assert str(error.value) == (
+            f"privacy.budget: found {budget:g}; allowed with noise: null, which takes 0.01 to 1e+06: from 0 "
+            f"to {most:.3g}"
+        )
+    assert calibrated(sampling, 100, 0.9 * most, 1e-5) == pytest.approx(0.01 / math.sqrt(0.9), abs=2e-3)
+
+
+@pytest.mark.parametrize("sampling", [POISSON, EVERYONE], ids=["poisson", "everyone"])
+def test_a_budget_that_no_noise_keeps_to_is_refused(sampling):
+    with pytest.raises(ConfigError, match=r"privacy.budget: found 1e-09; allowed .* from 0?[.0-9e-]+ to "):
+        calibrated(sampling, 50, 1e-9, 1e-300)
+
+
+@pytest.mark.parametrize("sampling", [POISSON, EVERYONE, FIXED], ids=["poisson", "everyone", "fixed"])
+def test_the_library_can_count_with_all_the_noise_that_is_allowed(sampling):
+    """Almost none costs what α T / (2 z²) is at least, with α = 1; a lot costs nothing at this δ."""
+    assert 1 / (2 * LEAST**2) < Accountant(sampling, LEAST, 1e-5).epsilon(1) < math.inf
+    assert Accountant(sampling, MOST, 1e-5).epsilon(1) == 0
+
+
+def test_the_library_s_remarks_stay_off_the_terminal(caplog):
+    """About divergences that rounding has made negative; others with the same logger are heard."""
+    with caplog.at_level(logging.WARNING):
+        assert Accountant(POISSON, 1e8, 1e-5).epsilon(1) == 0
+        assert caplog.messages == []
+        logging.getLogger("absl").warning("something else")
+    assert caplog.messages == ["something else"]
 
 
 def test_words():

@@ -233,7 +233,9 @@ def test_names_and_defaults():
     ("options", "sentence"),
     [
         ({"noise": None}, "noise: null takes what the budget asks for, and there is no budget"),
-        ({"noise": 0}, "noise: found 0; allowed: > 0"),
+        ({"noise": 0}, "noise: found 0; allowed: ≥ 1e-09 and ≤ 1e+06"),
+        ({"noise": 1e-160}, "noise: found 1e-160; allowed: ≥ 1e-09 and ≤ 1e+06"),
+        ({"noise": 1e9}, "noise: found 1000000000.0; allowed: ≥ 1e-09 and ≤ 1e+06"),
         ({"clip": 0}, "clip: found 0; allowed: > 0"),
         ({"delta": 1}, "delta: found 1; allowed: > 0 and < 1"),
         ({"at": "home"}, "at: found 'home'; allowed: 'server' or 'clients'"),

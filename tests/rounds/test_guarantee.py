@@ -342,6 +342,10 @@ class Halves(Partition):
         ),
         ({"privacy.budget": 0.1}, r"privacy.budget: found 0.1, which allows no round: the first costs ε = 1"),
         (
+            {"privacy.noise": None, "privacy.budget": 1e6},
+            r"privacy.budget: found 1e\+06; allowed with noise: null, which takes 0.01 .* to 3e\+04",
+        ),
+        (
             {"stream": {"name": "tasks", "tasks": 2}, "privacy.budget": 2.2},
             "privacy.budget: .*, allows 2 of 3 rounds, and the stream tasks is laid out over all of them",
         ),

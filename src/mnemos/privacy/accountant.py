@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 _ORDERS = (*range(2, 64), 128, 256, 512, 1024)
 """Of Rényi divergences: those of the library's that are whole numbers, as its series for the others doesn't
 always converge. Without sampling there is no series."""
+LEAST, MOST = 1e-9, 1e6
+"""Noise, in units of the longest update, for which the library's sums neither overflow nor vanish."""
+_WORTHWHILE = 0.01
+"""Noise that a budget can ask for, at least: there is no privacy with less."""
 
 
 @dataclass(frozen=True)
@@ -131,19 +137,26 @@ class Accountant:
 def calibrated(sampling: Sampling, rounds: int, budget: float, delta: float) -> float:
     """The least noise with which so many rounds stay within a budget, but for a thousandth."""
     library = _library()
+    least, most = (Accountant(sampling, noise, delta).epsilon(rounds) for noise in (MOST, _WORTHWHILE))
+    if not least <= budget < most:
+        raise ConfigError(
+            f"found {budget:g}; allowed with noise: null, which takes {_WORTHWHILE:g} to {MOST:g}: from "
+            f"{least:.3g} to {most:.3g}",
+            "privacy.budget",
+        )
 
-    def least(event: Callable[[float], DpEvent]) -> float:
-        found: float = library.calibrate_dp_mechanism(
+    def found(event: Callable[[float], DpEvent]) -> float:
+        noise: float = library.calibrate_dp_mechanism(
             sampling.accountant,
             lambda noise: library.SelfComposedDpEvent(event(noise), rounds),
             budget,
             delta,
-            library.LowerEndpointAndGuess(0.01, 1.0),
+            library.LowerEndpointAndGuess(_WORTHWHILE, 1.0),
             tol=1e-3,
         )
-        return found
+        return noise
 
-    return min(least(bound) for bound in sampling.bounds)
+    return min(found(bound) for bound in sampling.bounds)
 
 
 @lru_cache
@@ -161,4 +174,10 @@ def _library() -> Any:
         raise ConfigError(
             "ε needs the package dp-accounting, which Mnemos installs with its extra 'dp'", "privacy"
         ) from None
+    logging.getLogger("absl").addFilter(_of_others)  # once, however often
     return dp_accounting
+
+
+def _of_others(record: logging.LogRecord) -> bool:
+    """Keeps the library's remarks on rounding off the terminal: hundreds, while noise is looked for."""
+    return "dp_accounting" not in Path(record.pathname).parts

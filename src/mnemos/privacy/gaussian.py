@@ -19,6 +19,7 @@ from torch import Tensor
 from mnemos import rng
 from mnemos.errors import ConfigError
 from mnemos.methods.exchange import Aggregate, Server, State, Update, Weight
+from mnemos.privacy.accountant import LEAST, MOST
 from mnemos.privacy.privacy import Privacy, privacies
 from mnemos.registry import Options
 from mnemos.vector import Layout, square_sum
@@ -62,7 +63,10 @@ class Gaussian(Privacy):
     clip: float = Field(1.0, gt=0, description="C, the longest update; an adaptive bound begins there")
     adaptive: Adaptive | None = Field(None, description="let C follow a quantile of the updates' lengths")
     noise: float | None = Field(
-        1.0, gt=0, description="z, noise in units of C; null: as little as the budget asks for"
+        1.0,
+        ge=LEAST,
+        le=MOST,
+        description="z, noise in units of C; null: as little as the budget asks for",
     )
     at: Literal["server", "clients"] = Field(
         "server", description="who adds it: the server to the sum, or every client a share to its update"
