@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
+from hypothesis import strategies as st
+from torch import Tensor
 
 from fuzzing import tensors
 from fuzzing.attempt import Target
 from mnemos.data.load import load
+from mnemos.engines.engine import Lost, Runner
 from mnemos.experiment import load_experiment
 from mnemos.federation import Federation, model_of
 from mnemos.message import Task, update_from_bytes, update_to_bytes
@@ -28,6 +36,10 @@ SMALL = {
     "rounds": 2,
     "engine": "serial",
 }
+_LIAR = 2
+"""The client whose update is another one's."""
+_FILLS = (0.0, 1e-45, 1e20, 3e38, -3e38, math.inf, math.nan)
+"""Numbers that are hard to count with."""
 
 
 def task(folder: Path) -> Target:
@@ -44,6 +56,65 @@ def update(folder: Path) -> Target:
     return Target(
         update_from_bytes, tensors.files([sample], "mnemos"), [sample], tensors.nasty(sample, "mnemos")
     )
+
+
+class _Replaying(Runner):
+    """Knows what clients send already; `instead`: one of them sends this."""
+
+    def __init__(self, runner: Runner, updates: Mapping[int, Update]) -> None:
+        super().__init__(runner.engine, runner.plan)
+        self._updates = updates
+        self.instead: Update | Lost = Lost(_LIAR, "")
+
+    def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
+        for task in cohort:
+            yield self.instead if task.client == _LIAR else self._updates[task.client]
+
+
+def round(folder: Path) -> Target:
+    """What becomes of a client's update beside honest ones: screened, folded, the model evaluated."""
+    described = {
+        **SMALL,
+        "model": {"name": "mlp", "hidden": [2], "norm": "batch"},
+        "local": {"steps": 1, "batch": 32},
+        "participation": 1.0,
+        "screens": ["norms"],
+        "evaluate": {"every": 1, "patience": 0},
+    }
+    federation = Federation(load_experiment(described))
+    first, nobody = federation.server, np.zeros(0, np.int64)
+    with federation.open() as runner:
+        updates = runner.run(federation._tasks(1, runner))
+        honest = {update.client: update for update in updates if isinstance(update, Update)}
+    replaying, known = _Replaying(runner, honest), honest[_LIAR]
+
+    def read(content: bytes) -> None:
+        # What a client remembers isn't taken from it.
+        replaying.instead = replace(update_from_bytes(content), state=known.state)
+        federation.server, federation.round = first, 0
+        federation.states.drop()
+        federation.states.restore(nobody, nobody)
+        federation.advance(replaying)
+        assert all(bool(value.isfinite().all()) for value in federation.server.state.values())
+        list(federation._tasks(2, replaying))  # the next round is possible, too
+
+    sample = update_to_bytes(known)
+    names = ("delta", "buffers", *known.change)
+    odd = st.dictionaries(st.sampled_from(names), st.sampled_from(_FILLS), min_size=1)
+    inputs = st.one_of(tensors.files([sample], "mnemos"), odd.map(partial(_filled, known)))
+    nasty = [_filled(known, {name: fill}) for name in names for fill in _FILLS]
+    return Target(read, inputs, [sample], [*tensors.nasty(sample, "mnemos"), *nasty])
+
+
+def _filled(update: Update, fills: Mapping[str, float]) -> bytes:
+    """An update some of whose tensors hold one number only."""
+    change = {name: _full(value, fills.get(name)) for name, value in update.change.items()}
+    delta, buffers = (_full(getattr(update, name), fills.get(name)) for name in ("delta", "buffers"))
+    return update_to_bytes(replace(update, delta=delta, buffers=buffers, change=change))
+
+
+def _full(tensor: Tensor, fill: float | None) -> Tensor:
+    return tensor if fill is None else torch.full_like(tensor, fill)
 
 
 def checkpoint(folder: Path) -> Target:

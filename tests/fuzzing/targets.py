@@ -8,6 +8,7 @@ from fuzzing.attempt import Make
 TARGETS: dict[str, Make] = {
     "message: task": messages.task,
     "message: update": messages.update,
+    "round": messages.round,
     "federation: train": federations.train,
     "federation: evaluate": federations.evaluate,
     "federation: query": federations.query,
