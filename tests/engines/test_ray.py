@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -21,13 +22,15 @@ from forked import mnemos, started
 from mnemos.cores import VARIABLE
 from mnemos.data.load import load
 from mnemos.engines.connection import Connection, _reach, library
+from mnemos.engines.crew import Member
 from mnemos.engines.engine import ClientError, Lost, Runner, Work
 from mnemos.engines.ray_ import Ray
-from mnemos.engines.remote import Data, find
+from mnemos.engines.remote import Data, Worker, find
 from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Federation
 from mnemos.runs.run import Run
+from patience import LONG
 
 ray = library(local=True)
 BASE = {
@@ -197,7 +200,7 @@ def without(client, reason):
 def test_a_client_that_takes_its_worker_along_is_given_up(runner, monkeypatch, capfd, kind, reason):
     """The others of the round count as ever, and the loss is on record, and nowhere else."""
     monkeypatch.setattr(runner, "_retries", 1)
-    monkeypatch.setattr(runner, "_timeout", 5.0 if kind == "sleep" else None)
+    monkeypatch.setattr(runner, "_timeout", 20.0 if kind == "sleep" else None)
     client, held = victim()
     term = {"name": "mishaps:Mishap", "held": held, "kind": kind}
     # Its own part of the plan alone is different: without the client, it does nothing.
@@ -280,11 +283,14 @@ def test_a_command_uses_a_cluster_is_interrupted_and_goes_on(runner, tmp_path):
         text=True,
         process_group=0,
     )
+    hangs = threading.Timer(LONG, process.kill)  # which ends what it has to say
+    hangs.start()
     try:
         said = [process.stderr.readline() for _ in range(3)]
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         answer, rest = process.communicate(timeout=60)
     finally:
+        hangs.cancel()
         process.kill()
         process.wait(60)
     assert process.returncode == 130, rest
@@ -407,13 +413,23 @@ def test_a_cluster_without_room_for_a_worker_is_refused(runner):
 
 
 def test_a_run_pauses_when_no_worker_is_left(runner, monkeypatch):
-    """And none can be started: the cluster may have machines again later."""
-    monkeypatch.setattr("mnemos.engines.ray_.PATIENCE", 0.1)
-    monkeypatch.setattr(runner._crew, "members", [])
+    """And none can be started, such as one with more CPUs than any machine has: there may be others later."""
+    actor = ray.remote(Worker).options(num_cpus=1000).remote(runner._crew._path)
+    monkeypatch.setattr("mnemos.engines.ray_.PATIENCE", 1.0)
+    monkeypatch.setattr(runner._crew, "members", [Member(actor, actor.greet.remote())])
+    wait = ray.wait
+
+    def bounded(references, *, num_returns, timeout):
+        assert references  # for none it wouldn't wait
+        assert timeout == 1.0  # and for ever can't be broken off
+        return wait(references, num_returns=num_returns, timeout=timeout)
+
+    monkeypatch.setattr(ray, "wait", bounded)
     federation = Federation(experiment())
-    with pytest.raises(PausedError, match=r"the cluster has had no worker for 0 s: all have died"):
+    with pytest.raises(PausedError, match=r"the cluster has had no worker for 1 s: all have died"):
         federation.advance(runner)
     federation.close()
+    ray.kill(actor)
 
 
 def test_a_part_that_workers_cannot_import_is_refused(runner):
