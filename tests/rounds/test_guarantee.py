@@ -354,6 +354,26 @@ class Halves(Partition):
             {"data": ELSEWHERE, "partition": "natural", "engine": "flower"},
             "privacy.secret: found false: .* allowed in a federation: true",
         ),
+        (
+            {
+                "data": ELSEWHERE,
+                "partition": "natural",
+                "engine": "flower",
+                "privacy.secret": True,
+                "evaluate.forgetting": 1,
+            },
+            "evaluate.forgetting: found some, for which owners would be sent each other's models",
+        ),
+        (
+            {
+                "data": ELSEWHERE,
+                "partition": "natural",
+                "engine": "flower",
+                "privacy.secret": True,
+                "measures": ["task-forgetting"],
+            },
+            "measures: found task-forgetting, for which owners would be sent each other's models",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

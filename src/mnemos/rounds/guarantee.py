@@ -14,6 +14,7 @@ from mnemos.data.stream import Flow
 from mnemos.engines.flower import Flower
 from mnemos.errors import ConfigError
 from mnemos.experiment import Experiment
+from mnemos.measures.task_forgetting import TaskForgetting
 from mnemos.methods.centralised import Centralised
 from mnemos.methods.fedavg import Mean, Uniform
 from mnemos.methods.part import ServerStep
@@ -23,6 +24,8 @@ from mnemos.privacy.gaussian import Gaussian, Mechanism
 from mnemos.selection import Poisson
 from mnemos.selection import Uniform as WithoutReplacement
 from mnemos.vector import Layout
+
+_SENT = "would be sent each other's models, which have no noise; allowed with privacy in a federation: none"
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,17 @@ def check_privacy(experiment: Experiment) -> None:
             "privacy.secret",
             "found false: noise and cohorts would be drawn with the seed that all owners are sent; allowed "
             "in a federation: true",
+        ),
+        (
+            isinstance(experiment.data, Elsewhere) and bool(experiment.evaluate.forgetting),
+            "evaluate.forgetting",
+            f"found some, for which owners {_SENT}",
+        ),
+        (
+            isinstance(experiment.data, Elsewhere)
+            and any(isinstance(one, TaskForgetting) for one in experiment.measures),
+            "measures",
+            f"found task-forgetting, for which owners {_SENT}",
         ),
     )
     for wrong, field, sentence in sentences:
