@@ -142,7 +142,7 @@ def test_a_run_s_directory_has_the_documented_files(finished):
     assert {"experiment.yaml", "metrics.jsonl", "status.json", "model.safetensors"} < set(documented)
     found = {f"{path.name}/" if path.is_dir() else path.name for path in finished.iterdir()}
     # Of runs that start from an encoder, and of those that promise something about clients' data.
-    assert found - {".lock"} == set(documented) - {"start.json", "privacy.json"}
+    assert found - {".lock"} == set(documented) - {"start.json", "privacy.json", "releases"}
 
     environment = json.loads((finished / "environment.json").read_text())
     assert environment["mnemos"] == __version__
