@@ -79,8 +79,8 @@ def test_damaged_runs_are_left_out(command) -> None:  # type: ignore[no-untyped-
         ("runs -o a.pdf", "out: found 'a.pdf'; allowed: .htm, .html"),
         ("runs -o a.html", "out: found 'a.html', which is a folder; expected a file"),
         ("runs -o file/a.html", "out: found 'file/a.html'; file is not a folder"),
-        ("runs --figures file", "figures: found 'file', which is a file; expected a folder"),
-        ("runs --tables file", "tables: found 'file', which is a file; expected a folder"),
+        ("runs --figures file", "figures: found 'file'; file is a file, and a folder is expected"),
+        ("runs --tables file", "tables: found 'file'; file is a file, and a folder is expected"),
         ("", "missing argument 'FOLDER_OR_RUN...'; see 'mnemos report --help'"),
     ],
 )
