@@ -4,6 +4,7 @@ import shutil
 import stat
 
 import pytest
+from cryptography import x509
 
 import mnemos
 from mnemos.experiment import load_experiment
@@ -28,6 +29,24 @@ def test_init_and_keys_write_what_serve_and_join_need(command, tmp_path):
     command(f"federate keys {home} --owner c")
     assert public_keys(home).keys() == {"a", "b", "c"}
     assert before == {name: (home / name).read_bytes() for name in FILES}
+
+
+def test_a_new_certificate_of_the_server_leaves_owners_as_they_are(command, tmp_path):
+    """It is signed by the authority whose certificate they have."""
+    command(f"federate keys {tmp_path} --owner a")
+    before = {name: (tmp_path / name).read_bytes() for name in FILES}
+    said = command(f"federate keys {tmp_path} --host fl.example.org --days 30").out
+    assert "server.pem is new, for fl.example.org, localhost, 127.0.0.1" in said
+    after = {name: (tmp_path / name).read_bytes() for name in FILES}
+    assert [name for name in FILES if before[name] != after[name]] == ["server.pem", "server.key"]
+    ca, server = (x509.load_pem_x509_certificate(after[name]) for name in ("ca.pem", "server.pem"))
+    server.verify_directly_issued_by(ca)
+    assert (ca.not_valid_after_utc - server.not_valid_after_utc).days > 3000
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "fl.example.org" in names.get_values_for_type(x509.DNSName)
+    (tmp_path / "ca.key").write_text("nothing")
+    said = command(f"federate keys {tmp_path} --host other.example.org", 2)
+    assert "ca.pem can't be read, and a new certificate needs both" in said.err
 
 
 @pytest.mark.parametrize(
@@ -57,6 +76,7 @@ def test_init_and_keys_write_what_serve_and_join_need(command, tmp_path):
             2,
             "server: found localhost:abc; expected: HOST",
         ),
+        ("join --server localhost --data {data} --plain", 2, "server: found localhost; expected: HOST:PORT"),
         ("join --server localhost:1 --data {data} --keys {bad}", 2, "ca.pem: not a certificate"),
         ("keys {home} --host 'a b'", 2, "host: found 'a b'; allowed: a name such as"),
         ("keys {home} --owner a/b", 2, "owner: found 'a/b'; allowed: letters"),

@@ -1,6 +1,7 @@
 """Questions and answers over a grid whose nodes are made up."""
 
 import json
+import re
 from collections import defaultdict
 from types import SimpleNamespace
 
@@ -224,8 +225,8 @@ def test_owners_are_waited_for_and_those_who_can_not_take_part_are_told_of(tmp_p
     assert _gather(link, body, Wait(1, 5.0), said.append, None)["a"].train > 30
     with pytest.raises(PausedError, match=r"1 of 2 owners have come within 0 s \(a\)"):
         _gather(link, body, Wait(2, 0.0), said.append, None)
-    assert said[0].startswith("a has joined: 5")
-    assert said[1] == said[3] == "b can't take part: its data can't be used"  # names of files stay there
+    assert said[1].startswith("a has joined: 5")
+    assert said[0] == said[2] == "b can't take part: its data can't be used"  # names of files stay there
     assert refused[0].startswith("refused: ")
     assert "gone.npz" in refused[0]
 
@@ -255,6 +256,32 @@ def test_who_does_not_fit_the_others_is_put_aside():
     assert "2 has samples of shape [3, 8, 8] (uint8), and 1 of shape [1, 8, 8]" in wrong[0]
     assert "bytes can't have" in wrong[1]
     assert "5 holds the class '7', which is none of data.classes" in wrong[3]
+
+
+def test_one_who_comes_first_with_other_data_does_not_keep_the_others_out(monkeypatch):
+    """The form of most counts; what is wrong is repeated if there are too few in the end."""
+    monkeypatch.setattr("mnemos.federate.conduct._LOOK", 0.0)
+    nodes = {1: described_as([1, 9, 9])}
+    grid = Grid(nodes)
+    said = []
+
+    def say(line):
+        said.append(line)
+        grid.nodes = {**nodes, 2: described_as([1, 8, 8]), 3: described_as([1, 8, 8])}
+
+    link = GridLink(grid, {1: "a", 2: "b", 3: "c"})
+    body = question(experiment([]))
+    assert _gather(link, body, Wait(2, 60.0), say, None).keys() == {"b", "c"}
+    misfit = "a has samples of shape [1, 9, 9] (uint8), and b of shape [1, 8, 8] (uint8); all need the same"
+    assert said == [
+        "a has joined: 55 samples",
+        "b has joined: 55 samples",
+        "c has joined: 55 samples",
+        misfit,
+    ]
+    words = f"2 of 3 owners have come within 0 s (b, c); {misfit}; they can join"
+    with pytest.raises(PausedError, match=re.escape(words)):
+        _gather(link, body, Wait(3, 0.0), say, None)
 
 
 def test_a_run_goes_on_with_enough_of_its_owners_when_the_others_do_not_come(tmp_path):

@@ -178,5 +178,5 @@ def test_words():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(ConfigError, match=r"privacy: ε needs the package dp-accounting, .* its extra 'dp'"):
+    with pytest.raises(ConfigError, match=r"privacy: it needs the package dp-accounting .* the extra 'dp'"):
         Accountant(EVERYONE, 1.0, 1e-5).epsilon(1)

@@ -11,7 +11,8 @@ import typer
 
 from mnemos.cli.options import Json, Out, Quiet, Track, check_folder, experiment_from
 from mnemos.cli.output import ending, report_run, watch
-from mnemos.errors import ConfigError, MnemosError
+from mnemos.errors import ConfigError
+from mnemos.extras import missing
 from mnemos.runs.run import Run
 from mnemos.track.observe import observe
 
@@ -48,9 +49,12 @@ def keys(
     ] = None,
     days: Annotated[int, typer.Option(min=1, help="How long the server's certificate is valid.")] = 365,
 ) -> None:
-    """Make keys: a certificate for the server, if there is none yet, and a key pair for each owner."""
+    """Make keys: a certificate for the server, if there is none yet, and a key pair for each owner.
+
+    With --host there is a new certificate for the server: other hosts, or another --days.
+    """
     with _needs_flower():
-        from mnemos.federate.keys import CA, OWNERS, check_name, make_owner, make_server
+        from mnemos.federate.keys import CA, OWNERS, check_name, make_owner, make_server, renew_server
     check_folder(home, "home")
     names = owner or []
     for name in names:
@@ -66,7 +70,9 @@ def keys(
         make_server(home, hosts, days)
         typer.echo(f"{home}/server.pem is the server's certificate, for {', '.join(hosts)}")
     elif host:
-        raise ConfigError(f"{home / CA} is there already; remove it for a new certificate", "host")
+        hosts = dict.fromkeys([*host, "localhost", "127.0.0.1"])
+        renew_server(home, hosts, days)
+        typer.echo(f"{home}/server.pem is new, for {', '.join(hosts)}; owners' folders stay as they are")
     for name in names:
         typer.echo(f"{make_owner(home, name)} is for {name} alone: hand it over, then delete it here")
 
@@ -123,6 +129,8 @@ def serve(
     observer = observe(watch(quiet), track or [])
     with ending(observer, as_json), connected(place) as (grid, known):
         link = GridLink(grid, known)
+        names = f": {', '.join(sorted(known.values()))}" if known else ""
+        _say(f"waiting for {waiting.owners} owners at {superlink or f'{host}:{port}'}{names}")
         if begun is None:
             begun = conduct(experiment, link, out, waiting, observer, _say)
         else:
@@ -179,4 +187,4 @@ def _needs_flower() -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"flwr", "cryptography", "httpx"}:
             raise
-        raise MnemosError("Flower is missing: pip install 'mnemos[flower]'") from None
+        raise missing("flwr", "flower", error) from None

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from mnemos.engines.flower import Flower
 from mnemos.errors import DivergedError, PausedError
 from mnemos.experiment import Experiment
 from mnemos.federation import Outcome
+from mnemos.rounds.arrivals import DROPPED, REJECTED
 from mnemos.runs.execute import Observer, Silent
 from mnemos.runs.left_out import left_out
 from mnemos.runs.run import Run, Status
@@ -113,7 +115,7 @@ class Lines(Silent):
 
     def round(self, outcome: Outcome) -> None:
         """Say how far it has come."""
-        if outcome.validation or outcome.round == self._rounds:
+        if outcome.validation or outcome.round == self._rounds or math.isnan(outcome.loss):
             left = (time.monotonic() - self._begin) / (outcome.round - self._first)
             left *= self._rounds - outcome.round
             self.say(
@@ -172,12 +174,14 @@ def describe(runner: Runner) -> str:
 
 
 def summary(outcome: Outcome) -> str:
-    """Loss and accuracies of a round."""
+    """Loss and accuracies of a round, and how many were left out of it."""
     parts = ["nobody has trained" if math.isnan(outcome.loss) else f"loss {outcome.loss:.4g}"]
     if outcome.validation:
         parts.append(f"validation {percent(outcome.validation.accuracy)}")
     if outcome.test:
         parts.append(f"test {percent(outcome.test.accuracy)}")
+    names = Counter(record.name for record in outcome.records if record.client is not None)
+    parts += [f"{count} {name}" for name, count in names.items() if name.startswith((DROPPED, REJECTED))]
     return ", ".join(parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,41 +119,64 @@ def _gather(
     members: Members | None = None,
 ) -> dict[str, Described]:
     """What so many owners say of their data; of a run that has begun, enough of its members will do."""
+    told: dict[str, Described] = {}
     found: dict[str, Described] = {}
-    refused: dict[str, float] = {}
-    """Until when: what was wrong with somebody's data may have been mended."""
-    said: set[str] = set()
+    wrong: dict[str, str] = {}
+    again: dict[str, float] = {}
+    """When to ask somebody once more: what is wrong with its data may have been mended."""
     end = time.monotonic() + wait.seconds
     while len(found) < wait.owners:
-        now = time.monotonic()
-        waiting = {name for name, until in refused.items() if now < until}
-        for name, answer in link.question(body, _ANSWER, {*found, *waiting}).items():
+        but = {name for name in (*told, *wrong) if name in found or time.monotonic() < again[name]}
+        for name, answer in link.question(body, _ANSWER, but).items():
+            again[name] = time.monotonic() + _MENDED
+            told.pop(name, None)
             try:
                 if isinstance(answer, bytes):
-                    one = described(name, answer)
+                    told[name] = described(name, answer)
                     if members is not None:
-                        _check_same(name, one, members.owners.get(name))
-                    agree({**found, name: one}, classes)  # who doesn't fit those who are there is put aside
-                    found[name] = one
-                    say(f"{name} has joined: {found[name].train + found[name].test} samples")
+                        _check_same(name, told[name], members.owners.get(name))
                 elif isinstance(answer, Refusal):  # anything else may be better the next time
                     raise DataError(f"{name} can't take part: {answer}")
             except DataError as error:
-                refused[name] = time.monotonic() + _MENDED
-                if str(error) not in said:
-                    say(str(error))
-                said.add(str(error))
+                told.pop(name, None)
+                _note(wrong, name, str(error), say)
+        before, found = found, {}
+        for name, one in _most_alike_first(told).items():
+            try:
+                agree({**found, name: one}, classes)
+            except DataError as error:
+                _note(wrong, name, str(error), say)
+            else:
+                found[name] = one
+                wrong.pop(name, None)
+                if name not in before:
+                    say(f"{name} has joined: {one.train + one.test} samples")
         if len(found) < wait.owners and time.monotonic() > end:
             if members is not None and len(found) >= members.fewest:
                 say(f"going on without {_listed(members.owners.keys() - found.keys())}, who may come later")
                 return found
+            here = f" ({_listed(found)})" if found else ""
+            reasons = "".join(f"{sentence}; " for sentence in wrong.values())
             raise PausedError(
-                f"{len(found)} of {wait.owners} owners have come within {wait.seconds:g} s"
-                f"{f' ({_listed(found)})' if found else ''}; they can join before the server is started again"
+                f"{len(found)} of {wait.owners} owners have come within {wait.seconds:g} s{here}; {reasons}"
+                "they can join before the server is started again"
             )
         if len(found) < wait.owners:
             time.sleep(_LOOK)
     return found
+
+
+def _note(wrong: dict[str, str], name: str, sentence: str, say: Say) -> None:
+    """Say what is wrong with somebody, once."""
+    if wrong.get(name) != sentence:
+        say(sentence)
+    wrong[name] = sentence
+
+
+def _most_alike_first(owners: Mapping[str, Described]) -> dict[str, Described]:
+    """Owners whose samples have the same form as most others' come first: one who errs doesn't set it."""
+    alike = Counter((one.shape, one.kind) for one in owners.values())
+    return dict(sorted(owners.items(), key=lambda item: -alike[item[1].shape, item[1].kind]))
 
 
 def _check_same(name: str, now: Described, then: Owner | None) -> None:

@@ -40,19 +40,27 @@ def _take_part(
 ) -> None:
     secret = folder / "node.secret"
     app = client_app(lambda _context: holder, say)
-    say(f"{holder.name} takes part with {holder.path} at {server}; Ctrl-C ends it")
     end: float | None = None
     while True:
         (folder / "supernode.log").unlink(missing_ok=True)
         port = free_port()
         door = Door(f"127.0.0.1:{port}", new_secret(secret))
-        left = None if end is None else max(end - time.monotonic(), 1.0)
-        node = supernode(server, keys, port, secret, folder, left)
+        node = supernode(server, keys, port, secret, folder)
+        inside = False
+
+        def going(node: Process = node, end: float | None = end) -> bool:
+            """Once it is let in, a node may wait for its server as long as it likes."""
+            nonlocal inside
+            if not inside and _is_connected(node):
+                inside = True
+                say(f"{holder.name} takes part with {holder.path} at {server}; Ctrl-C ends it")
+            return node.running and (inside or end is None or time.monotonic() < end)
+
         try:
-            answer_forever(door, app, lambda node=node: node.running, say)  # type: ignore[misc]
+            answer_forever(door, app, going, say)
         finally:
             node.end()
-        if _was_connected(node):
+        if inside or _is_connected(node):
             end = None
             say(f"the connection to {server} is lost; trying again")
         else:
@@ -60,7 +68,7 @@ def _take_part(
             if end is None:
                 end = time.monotonic() + _HELD
                 say(f"{why}; trying for {_HELD:g} s, as it may take an earlier client to be there still")
-            elif time.monotonic() > end:
+            elif time.monotonic() >= end:
                 raise MnemosError(why)
         time.sleep(_AGAIN)
 
@@ -90,7 +98,7 @@ def _reach(server: str, keys: Path | None, patience: float, say: Callable[[str],
         time.sleep(1.0)
 
 
-def _was_connected(node: Process) -> bool:
+def _is_connected(node: Process) -> bool:
     return "SuperNode ID" in node.log.read_text(errors="replace")
 
 

@@ -26,23 +26,53 @@ from mnemos.errors import ConfigError
 CA, CA_KEY, SERVER, SERVER_KEY = "ca.pem", "ca.key", "server.pem", "server.key"
 OWNERS, HAND_OUT, OWNER_KEY = "owners", "hand-out", "key"
 
+_AUTHORITY = 3650
+"""Days that the authority's certificate is valid."""
 _NAME = re.compile(r"\w[\w.-]{0,63}")
 _HOST = re.compile(r"(\*\.)?[a-zA-Z0-9_-]{1,63}(\.[a-zA-Z0-9_-]{1,63})*")
 
 
 def make_server(home: Path, hosts: Iterable[str], days: int) -> None:
     """A certificate authority, and a certificate of the server for the hosts it is reached by."""
-    ca_key, server_key = _new_key(), _new_key()
-    ca = _certificate("Mnemos federation", ca_key, None, ca_key, days)
-    server = _certificate("Mnemos server", server_key, ca, ca_key, days, tuple(hosts))
+    key = _new_key()
+    # Owners have its certificate: the server's own can be renewed for ten years without theirs.
+    ca = _certificate("Mnemos federation", key, None, key, max(days, _AUTHORITY))
+    certificate = _server(hosts, days, ca, key)
     home.mkdir(parents=True, exist_ok=True)
     (home / CA).write_bytes(ca.public_bytes(form.Encoding.PEM))
-    (home / SERVER).write_bytes(server.public_bytes(form.Encoding.PEM))
-    for key, name in ((ca_key, CA_KEY), (server_key, SERVER_KEY)):
-        _write_secret(
-            home / name,
-            key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()),
-        )
+    _write_key(home / CA_KEY, key)
+    _write_server(home, *certificate)
+
+
+def renew_server(home: Path, hosts: Iterable[str], days: int) -> None:
+    """Another certificate of the server, which owners take for what it is without new ones of theirs."""
+    try:
+        ca = x509.load_pem_x509_certificate((home / CA).read_bytes())
+        key = form.load_pem_private_key((home / CA_KEY).read_bytes(), None)
+    except (OSError, ValueError, TypeError):
+        raise ConfigError(
+            f"{home / CA_KEY} and {home / CA} can't be read, and a new certificate needs both", "host"
+        ) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{home / CA_KEY}: not a key that Mnemos has made", "host")
+    _write_server(home, *_server(hosts, days, ca, key))
+
+
+def _server(
+    hosts: Iterable[str], days: int, ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = _new_key()
+    return _certificate("Mnemos server", key, ca, ca_key, days, tuple(hosts)), key
+
+
+def _write_server(home: Path, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    (home / SERVER).write_bytes(certificate.public_bytes(form.Encoding.PEM))
+    _write_key(home / SERVER_KEY, key)
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    content = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    _write_secret(path, content)
 
 
 def make_owner(home: Path, name: str) -> Path:

@@ -96,14 +96,10 @@ def superlink(home: Path, host: str, port: int, secret: Path, plain: bool) -> It
         process.end()
 
 
-def supernode(
-    server: str, keys: Path | None, port: int, secret: Path, folder: Path, patience: float | None
-) -> Process:
-    """A SuperNode that connects to a SuperLink; without keys in plain, and without patience for ever."""
+def supernode(server: str, keys: Path | None, port: int, secret: Path, folder: Path) -> Process:
+    """A SuperNode that connects to a SuperLink, however long that takes; without keys in plain."""
     command = ["flower-supernode", "--superlink", server, "--isolation", "process", "--port", str(port)]
     command += ["--superexec-auth-secret-file", str(secret)]
-    if patience is not None:
-        command += ["--max-wait-time", str(patience)]
     if keys is None:
         command.append("--insecure")
     else:
@@ -163,6 +159,8 @@ def _wait_for(process: Process, address: str, certificate: Path | None) -> None:
 def answers(address: str, certificate: Path | None) -> bool:
     """Whether a SuperLink can be reached; refuses one that isn't who it should be, or speaks otherwise."""
     scheme = "http" if certificate is None else "https"
+    if not address.rpartition(":")[2].isdecimal():
+        raise ConfigError(f"found {address}; expected: HOST:PORT", "server")
     try:
         context = None if certificate is None else ssl.create_default_context(cafile=str(certificate))
     except ssl.SSLError:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemos.errors import ConfigError
+from mnemos.extras import missing
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -107,6 +108,9 @@ class Accountant:
     noise: float
     delta: float
 
+    def __post_init__(self) -> None:
+        _library()  # if it is missing, that shows now
+
     def epsilon(self, rounds: int, again: Sequence[int] = ()) -> float:
         """After so many rounds; `again`: how often each of those was done that were done more than once.
 
@@ -170,10 +174,8 @@ def _library() -> Any:
     try:
         import dp_accounting  # takes a second, and private runs alone need it
         import dp_accounting.rdp
-    except ImportError:
-        raise ConfigError(
-            "ε needs the package dp-accounting, which Mnemos installs with its extra 'dp'", "privacy"
-        ) from None
+    except ImportError as error:
+        raise missing("dp-accounting", "dp", error).under("privacy") from None
     logging.getLogger("absl").addFilter(_of_others)  # once, however often
     return dp_accounting
 

@@ -256,7 +256,7 @@ def _secret() -> str:
     if len(found) < _FEWEST:
         problem = "isn't set" if not found else f"has {len(found)} characters"
         raise ConfigError(
-            f"the environment variable {SECRET} {problem}; it takes at least {_FEWEST}, such as "
+            f"the environment variable {SECRET} {problem}; it takes at least {_FEWEST} characters, such as "
             "'openssl rand -hex 32' makes",
             "privacy.secret",
         )
