@@ -116,7 +116,12 @@ def _started(folder: Path, data: list[Path], port: int, node: Node) -> Iterator[
     try:
         for path in data:
             log = (folder / f"{path.stem}.log").open("wb")
-            environment = {**os.environ, "FLWR_HOME": str(folder / path.stem), "FLWR_TELEMETRY_ENABLED": "0"}
+            environment = {
+                **os.environ,
+                "FLWR_HOME": str(folder / path.stem),
+                "FLWR_TELEMETRY_ENABLED": "0",
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            }
             command = node(folder, str(path), port)
             processes.append(
                 subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=folder)
