@@ -13,7 +13,9 @@ import textwrap
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,7 +26,7 @@ from mnemos.data.load import load
 from mnemos.engines.connection import Connection, _reach, library
 from mnemos.engines.crew import Member
 from mnemos.engines.engine import ClientError, Lost, Runner, Work
-from mnemos.engines.ray_ import Ray
+from mnemos.engines.ray_ import Ray, _Job, _takes
 from mnemos.engines.remote import Data, Worker, find
 from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment import Experiment
@@ -209,6 +211,29 @@ def test_a_client_that_takes_its_worker_along_is_given_up(runner, monkeypatch, c
     (record,) = [record for record in lost[1][0].records if record.name.startswith("dropped")]
     assert (record.name, record.client) == (f"dropped: {reason}", client)
     assert capfd.readouterr() == ("", "")
+
+
+def test_of_several_clients_of_a_worker_that_died_none_is_blamed(runner, monkeypatch):
+    """Each has a worker to itself from then on; whose own dies, too, is given up."""
+    monkeypatch.setattr(runner, "_retries", 0)
+    monkeypatch.setattr(runner._crew, "replace", lambda member: member.jobs.clear())
+    jobs = [_Job(SimpleNamespace(client=client), None, None) for client in (1, 2)]
+    plain, member = _Job(SimpleNamespace(client=3), None, None), Member(None, None)
+    member.jobs.extend(jobs)
+    runner._died(member)
+    assert list(runner._queue) == jobs
+    assert [(job.alone, job.deaths, job.outcome) for job in jobs] == [(True, 0, None)] * 2
+    runner._queue.clear()
+    assert _takes(member, jobs[0])
+    member.jobs.append(jobs[0])
+    assert not _takes(member, jobs[1])
+    assert not _takes(member, plain)
+    runner._died(member)
+    assert jobs[0].outcome == Lost(1, "worker died")
+    assert not runner._queue
+    member.jobs.append(plain)
+    assert not _takes(member, jobs[1])
+    assert _takes(member, replace(plain))
 
 
 def test_an_error_in_a_client_is_raised_and_not_tried_again(runner):

@@ -64,8 +64,10 @@ class _Job:
     own: Any
     answer: Any = None
     """A reference to it, once a worker has the job."""
+    alone: bool = False
+    """Whether it is to have a worker to itself, because one has died that had it."""
     deaths: int = 0
-    """Of workers that were at it."""
+    """Of workers that had nothing else."""
     outcome: Update | Lost | None = None
 
     def end(self, outcome: Update | Lost) -> None:
@@ -168,16 +170,26 @@ class RayRunner(Runner):
             error.cause.add_note(f"At the worker:\n{error}")
             blame(job.task, error.cause)
         except self._ray.exceptions.RayError:
-            # Of what it had, only the first can have to do with its death.
-            first: _Job = member.jobs[0]
-            first.deaths += 1
-            if first.deaths > self._retries:
-                member.jobs.popleft().end(Lost(first.task.client, "worker died"))
-            self._replace(member)
+            self._died(member)
         else:
             member.jobs.remove(job)
             member.since = time.monotonic()
             job.end(update)
+
+    def _died(self, member: Member) -> None:
+        """Have a worker's jobs done again.
+
+        Of several any may be the reason: the last answer of a worker that dies can be lost with it, so the
+        first that isn't answered needn't be the one under way. They get a worker each, which tells.
+        """
+        for job in member.jobs:
+            job.alone = True
+        if len(member.jobs) == 1:
+            only: _Job = member.jobs[0]
+            only.deaths += 1
+            if only.deaths > self._retries:
+                member.jobs.popleft().end(Lost(only.task.client, "worker died"))
+        self._replace(member)
 
     def _replace(self, member: Member) -> None:
         """Have somebody else do what a worker has left undone, first of all: others' turn comes after it."""
@@ -186,16 +198,16 @@ class RayRunner(Runner):
 
     def _give_out(self) -> None:
         """Work for everyone who is free."""
-        free = [member for member in self._crew.members if member.ready and len(member.jobs) < _EACH]
-        while self._queue and free:
+        while self._queue:
+            job = self._queue[0]
+            free = [member for member in self._crew.members if _takes(member, job)]
+            if not free:
+                break
             member = min(free, key=lambda one: len(one.jobs))
             if not member.jobs:
                 member.since = time.monotonic()
-            job = self._queue.popleft()
             job.answer = member.actor.train.remote(job.shared, job.own)
-            member.jobs.append(job)
-            if len(member.jobs) == _EACH:
-                free.remove(member)
+            member.jobs.append(self._queue.popleft())
 
     def _forget(self) -> None:
         """What is left of a round that is over, or was broken off."""
@@ -206,6 +218,13 @@ class RayRunner(Runner):
                 with suppress(self._ray.exceptions.RayError):
                     self._ray.cancel(job.answer)
             member.jobs.clear()
+
+
+def _takes(member: Member, job: _Job) -> bool:
+    """Whether a worker may have a job now."""
+    if not member.jobs:
+        return member.ready
+    return len(member.jobs) < _EACH and not (job.alone or member.jobs[0].alone)
 
 
 def _alike(one: Task, other: Task) -> bool:
