@@ -18,7 +18,7 @@ from contextlib import ExitStack, closing
 import torch
 
 from engine import JOBS
-from mnemos.federation import Federation
+from mnemos.federation.federation import Federation
 
 
 def bench(name: str, repeats: int, workers: int) -> None:

@@ -25,11 +25,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mnemos.client import fresh_model
+from mnemos.client.trainer import fresh_model
 from mnemos.data.dataset import Dataset, Source, Split
 from mnemos.data.load import load
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 
 
 class Random(Source):

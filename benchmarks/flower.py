@@ -23,12 +23,12 @@ from pathlib import Path
 import numpy as np
 
 from mnemos.data.sources.npz import write_npz
-from mnemos.experiment import Experiment
-from mnemos.federate.conduct import Wait, conduct
-from mnemos.federate.grid import GridLink
-from mnemos.federate.processes import free_port
-from mnemos.federate.serve import Place, connected
-from mnemos.federation import Federation, Outcome
+from mnemos.deployment.conduct import Wait, conduct
+from mnemos.deployment.grid import GridLink
+from mnemos.deployment.processes import free_port
+from mnemos.deployment.serve import ServerSettings, connected
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation, Outcome
 from mnemos.runs.execute import Silent
 
 Node = Callable[[Path, str, int], list[str]]
@@ -102,8 +102,8 @@ def _alone(experiment: Experiment) -> float:
 
 def _federated(folder: Path, data: list[Path], rounds: int, node: Node) -> float:
     folder.mkdir()
-    place, clock = Place(folder / "home", "127.0.0.1", free_port(), plain=True), _Clock()
-    with connected(place) as (grid, known), _started(folder, data, place.port, node):
+    settings, clock = ServerSettings(folder / "home", "127.0.0.1", free_port(), plain=True), _Clock()
+    with connected(settings) as (grid, known), _started(folder, data, settings.port, node):
         link = GridLink(grid, known)
         wait = Wait(len(data), 300.0)
         conduct(_experiment(data, rounds), link, folder / "runs", wait, clock, lambda _line: None)

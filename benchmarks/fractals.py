@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from mnemos.cores import cores
+from mnemos.common.cores import cores
 from mnemos.data.fractals import Fractals, chaos
 from mnemos.data.fractals.chaos import STEPS, WARM_UP, _fixed_point
 from mnemos.data.fractals.draws import Floats

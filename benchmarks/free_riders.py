@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 from contextlib import closing
 
-from mnemos.experiment import Experiment
+from mnemos.experiment.experiment import Experiment
 from mnemos.faults.fault import Pretence
-from mnemos.federation import Federation
+from mnemos.federation.federation import Federation
 
 RIDERS: dict[str, dict[str, object]] = {
     "nobody": {},

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from engine import Random
 from mnemos.engines.engine import Runner
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.methods.method import methods
 
 METHODS: dict[str, dict[str, Any]] = {

@@ -19,8 +19,8 @@ from contextlib import closing
 
 from engine import Random
 from mnemos.engines.engine import Runner
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 
 
 def experiment(clients: int, rounds: int) -> Experiment:

@@ -25,8 +25,8 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from engine import Random
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.ranks.layers import QUANTITIES, Name
 from mnemos.ranks.spectra import Spectra, ranked
 from mnemos.vector import Kind, Layout

@@ -1,4 +1,4 @@
-"""What all tests share: one thread a process, no downloads, caches of their own."""
+"""What all tests share: one thread a process, no downloads, folders of their own."""
 
 import os
 import signal
@@ -16,9 +16,18 @@ def _own_caches(tmp_path_factory):
     folder = tmp_path_factory.mktemp("caches")
     before = dict(os.environ)
     os.environ |= {"MNEMOS_CACHE": str(folder), "MNEMOS_DATA": str(folder / "data"), "MNEMOS_OFFLINE": "1"}
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")
     yield
     os.environ.clear()
     os.environ |= before
+
+
+@pytest.fixture
+def forked_workers(monkeypatch):
+    """Workers of studies are forked, as each would take seconds to import PyTorch."""
+    from support.processes import Worker
+
+    monkeypatch.setattr("mnemos.studies.pool.WorkerProcess", Worker)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import mnemos
+from mnemos.client.messages import TrainRequest, reply_from_bytes
 from mnemos.data.folder import recall
 from mnemos.data.sources.cifar import Cifar10
 from mnemos.data.sources.femnist import Femnist
@@ -23,15 +24,14 @@ from mnemos.data.sources.huggingface import HuggingFace
 from mnemos.data.sources.npz import Npz
 from mnemos.data.sources.parquet import Parquet
 from mnemos.errors import MnemosError
-from mnemos.experiment import load_experiment
-from mnemos.federation import Federation
-from mnemos.message import Task, update_from_bytes
+from mnemos.experiment.experiment import load_experiment
+from mnemos.experiment.overrides import parse_overrides
+from mnemos.federation.federation import Federation
 from mnemos.models.encoder import load_encoder
-from mnemos.overrides import parse_overrides
 from mnemos.runs.checkpoint import Checkpoints
 from mnemos.runs.run import Run
 from mnemos.runs.store import Store
-from mnemos.runs.study import recorded
+from mnemos.studies.study import recorded
 from mnemos.vector import Layout, load_model
 
 SOURCE = Path(mnemos.__file__).parent
@@ -91,10 +91,14 @@ METHODS = {"read_pickle", "to_pickle", "recv", "loads_pickle", "find_class"}
 
 ALLOWED = {
     (
-        "registry.py",
+        "common/imports.py",
         "importlib.import_module",
-    ): "parts are named by import path, by whoever writes the experiment",
-    ("extras.py", "importlib.import_module"): "the package of an extra, by a name in the source",
+    ): "code that is named by import path, as far as it is trusted",
+    (
+        "common/registry.py",
+        "importlib.import_module",
+    ): "the modules of a registry's package, by a name in the source",
+    ("common/extras.py", "importlib.import_module"): "the package of an extra, by a name in the source",
     ("__init__.py", "importlib.import_module"): "what the package offers, by a name in the source",
     ("cli/app.py", "importlib.import_module"): "a command, by a name in the source",
 }
@@ -274,7 +278,7 @@ def refused(read, marker):
 
 
 @pytest.mark.parametrize("kind", ["bomb", "torch_file"])
-@pytest.mark.parametrize("read", [Task.from_bytes, update_from_bytes], ids=["task", "update"])
+@pytest.mark.parametrize("read", [TrainRequest.from_bytes, reply_from_bytes], ids=["task", "update"])
 def test_messages(read, kind, marker, request):
     content = request.getfixturevalue(kind)
     refused(lambda: read(content), marker)

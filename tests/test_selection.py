@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mnemos.common.rng import numpy_generator
 from mnemos.data.partition import Partition
-from mnemos.experiment import load_experiment
-from mnemos.federation import Federation
-from mnemos.rng import numpy_generator
-from mnemos.selection import Available, Poisson, Uniform, selections
+from mnemos.experiment.experiment import load_experiment
+from mnemos.federation.federation import Federation
+from mnemos.selection import Available, Poisson, UniformSelection, selections
+from support.play import play
 
 CHI2_19 = 43.8
 """The 99.9 % quantile of the χ² distribution with 19 degrees of freedom."""
@@ -24,13 +25,13 @@ CHI2_19 = 43.8
 class Gaps(Partition):
     """Every other client holds nothing."""
 
-    def deal(self, labels, owners, rng):
+    def assign(self, labels, owners, rng):
         held = np.arange(self.clients) % 2 * (len(labels) // self.clients)
         return np.arange(held.sum()), np.concatenate([[0], np.cumsum(held)])
 
 
 def draw(eligible, count, seed=0):
-    return Uniform().select(eligible, count, numpy_generator(seed, "selection", 1))
+    return UniformSelection().select(eligible, count, numpy_generator(seed, "selection", 1))
 
 
 @settings(max_examples=100, deadline=None)
@@ -141,7 +142,7 @@ def test_everyone_and_nobody_by_draws_of_their_own():
 
 def test_names():
     assert selections.names() == ["available", "poisson", "uniform"]
-    assert selections.parse("uniform") == Uniform()
+    assert selections.parse("uniform") == UniformSelection()
 
 
 # --- in a federation ----------------------------------------------------------------------------------
@@ -229,10 +230,7 @@ def test_a_client_s_day_does_not_depend_on_who_else_is_eligible():
 def test_a_federation_by_day_and_night(tiny):
     """Half of the rounds with a cohort of those who are there; in the others nobody trains."""
     night = {"name": "available", "day": 4, "share": 0.5, "spread": 0.0}
-    found = Federation(load_experiment({}, {**tiny, "selection": night}))
-    with found.open() as runner:
-        outcomes = [found.advance(runner) for _ in range(4)]
-    found.close()
+    found, outcomes = play(load_experiment({}, {**tiny, "selection": night}), 4)
     trained = [sum(record.name == "train_loss" for record in outcome.records) for outcome in outcomes]
     assert trained == [5, 5, 0, 0]  # four clients, and their mean
     assert found.round == 4

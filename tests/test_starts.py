@@ -8,15 +8,15 @@ import pytest
 import torch
 
 import mnemos
-from interrupt import Stop
 from mnemos.errors import ConfigError, DataError
-from mnemos.experiment import Experiment, load_experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment, load_experiment
+from mnemos.federation.federation import Federation
 from mnemos.models.encoder import Encoder, load_encoder, save_encoder
 from mnemos.pretrain import cache
 from mnemos.pretrain.train import train
 from mnemos.runs.execute import Silent
 from mnemos.runs.run import Run
+from support.interrupt import Stop
 
 FRACTALS = {"name": "fractals", "classes": 3, "images": 20, "batch": 16}
 
@@ -153,6 +153,7 @@ def test_fractals_are_trained_before_the_first_round_and_once(base, own_cache, t
     assert not own_cache.exists()  # nothing was trained again
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_sweeps_processes_train_it_once(base, own_cache, tmp_path, monkeypatch):
     study = {"base": {**base, "start": FRACTALS}, "grid": {"local.lr": [0.1, 0.2]}, "seeds": [0]}
     results = mnemos.sweep(study, out=tmp_path / "sweep", jobs=2)

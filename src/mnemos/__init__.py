@@ -16,11 +16,11 @@ from mnemos.version import __version__
 if TYPE_CHECKING:
     from mnemos.api import compare, resume, run, sweep
     from mnemos.data.sources.npz import write_npz
-    from mnemos.experiment import Experiment
+    from mnemos.experiment.experiment import Experiment
     from mnemos.report.write import Report, write_report
-    from mnemos.runs.results import Results
     from mnemos.runs.run import Run
-    from mnemos.runs.study import Study
+    from mnemos.studies.results import Results
+    from mnemos.studies.study import Study
 
 __all__ = [
     "Experiment",
@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Experiment": "mnemos.experiment",
+    "Experiment": "mnemos.experiment.experiment",
     "Report": "mnemos.report.write",
-    "Results": "mnemos.runs.results",
+    "Results": "mnemos.studies.results",
     "Run": "mnemos.runs.run",
-    "Study": "mnemos.runs.study",
+    "Study": "mnemos.studies.study",
     "compare": "mnemos.api",
     "resume": "mnemos.api",
     "run": "mnemos.api",

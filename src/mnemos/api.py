@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mnemos.experiment import Experiment, load_experiment
-from mnemos.runs import execute, pool
-from mnemos.runs.results import Results
+from mnemos.experiment.experiment import Experiment, load_experiment
+from mnemos.runs import execute
 from mnemos.runs.run import Run
-from mnemos.runs.study import Study
+from mnemos.runs.trust import Trust
+from mnemos.studies import pool
+from mnemos.studies.results import Results
+from mnemos.studies.study import Study
 from mnemos.track.observe import Spec, observe
 
 
@@ -22,9 +24,11 @@ def run(
     observer: execute.Observer | None = None,
     track: Iterable[Spec] = (),
 ) -> Run:
-    """Carry out an experiment (a YAML file, a mapping, or nothing for the defaults), with dotted changes.
+    """Run an experiment and return the run, whose directory is made in `out`.
 
-    Sinks such as `csv` or `wandb:project=x` in `track` get its results too.
+    `experiment` is an Experiment, a mapping, the path of a YAML file, or None for the defaults; `changes` are
+    applied to it, with dotted names: {"local.lr": 0.1}. `observer` is told about every round. `track` names
+    sinks that get the results too, such as `csv` or `wandb:project=x`.
     """
     return execute.start(load_experiment(experiment, changes), Path(out), observe(observer, track))
 
@@ -35,9 +39,15 @@ def resume(
     *,
     observer: execute.Observer | None = None,
     track: Iterable[Spec] = (),
+    trust: Trust = False,
 ) -> Run:
-    """Continue an interrupted run, or a finished one until a later round."""
-    return execute.resume(path, rounds, observe(observer, track))
+    """Continue an interrupted run, or a finished one until round `rounds`, and return it.
+
+    A run that comes from another person may name code by import path. Such code is imported only if it is
+    trusted: `trust=True` trusts all of it, a collection of import paths trusts these. Code that you have run
+    here before needs no trust.
+    """
+    return execute.resume(path, rounds, observe(observer, track), trust=trust)
 
 
 def compare(
@@ -46,7 +56,10 @@ def compare(
     *,
     out: str | Path = "runs",
 ) -> Results:
-    """Carry out a study in this process, one run after the other; an error ends it."""
+    """Run the cases of a study one after another in this process, and return their results.
+
+    Runs that are in `out` already aren't run again. The first error ends the study.
+    """
     cases = Study.read(recipe, changes).cases()
     return pool.in_turn(cases, Path(out), lambda _case: execute.Silent(), name=_name(recipe))
 
@@ -58,13 +71,17 @@ def sweep(
     out: str | Path = "runs",
     jobs: int | None = None,
     seeds: Sequence[int] | None = None,
-    view: pool.View | None = None,
+    view: pool.StudyView | None = None,
 ) -> Results:
-    """Carry out a study, several runs at once in processes of their own; runs that fail are marked."""
+    """Run the cases of a study, `jobs` at a time in processes of their own, and return their results.
+
+    Runs that are in `out` already aren't run again. A run that fails is marked as failed, and the others go
+    on. `seeds` replaces the recipe's seeds; `view` is told when a run begins, ends, or has done a round.
+    """
     cases = Study.read(recipe, changes, seeds).cases()
     return pool.carry_out(cases, Path(out), jobs=jobs, view=view, name=_name(recipe))
 
 
 def _name(recipe: str | Path | Mapping[str, Any]) -> str:
-    """What a study is recorded as."""
+    """The name under which a study is recorded: its file's, without the ending."""
     return "study" if isinstance(recipe, Mapping) else Path(recipe).stem

@@ -1,12 +1,13 @@
-"""What can go wrong on the user's side, each with the exit code it ends the command with."""
+"""Errors that a user can cause, each with the exit code of the command that it ends."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 _LONGEST = 2_000
-"""Signs of a sentence that are shown."""
+"""Characters of a message that are shown; the rest is cut off."""
 
 
 class MnemosError(Exception):
@@ -15,10 +16,10 @@ class MnemosError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        # It may quote a file of someone else: no lines, no signs that a terminal obeys, no megabytes.
+        # A message may quote an untrusted file: one line, no control characters, no megabytes.
         text = " ".join(super().__str__().splitlines())
         text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-        return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+        return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 class ConfigError(MnemosError):
@@ -32,7 +33,7 @@ class ConfigError(MnemosError):
         self.path = path
 
     def under(self, prefix: str) -> ConfigError:
-        """The same error seen from one level further out: `alpha` becomes `partition.alpha`."""
+        """The same error with its field below another one: `alpha` becomes `partition.alpha`."""
         return ConfigError(self.message, f"{prefix}.{self.path}" if self.path else prefix)
 
 
@@ -49,7 +50,7 @@ class DivergedError(MnemosError):
 
 
 class PausedError(MnemosError):
-    """A federation that can't go on for now: too few clients could be used. All finished rounds are saved."""
+    """A federation that pauses because too few clients could be used; all finished rounds are saved."""
 
     exit_code = 5
 
@@ -60,7 +61,16 @@ def allowed(names: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """`did you mean 'alpha'? ` when a name comes close to the word, in capitals or not; else nothing."""
+    """`did you mean 'alpha'? ` if one of the names is close to the word, ignoring case; else empty."""
     known = {name.lower(): name for name in names}
     close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
     return f"did you mean '{known[close[0]]}'? " if close else ""
+
+
+@contextmanager
+def naming(field: str) -> Iterator[None]:
+    """Let a `ConfigError` that is raised inside name the field of the experiment it is about."""
+    try:
+        yield
+    except ConfigError as error:
+        raise error.under(field) from None

@@ -23,12 +23,15 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
+from mnemos.common.files import write_atomically
 from mnemos.errors import ConfigError, DataError
-from mnemos.files import write_atomically
+
+_AT_ONCE = 1 << 22
+"""How many numbers are squared and summed at a time, so that a large cohort needs no second copy."""
 
 
 class Kind(StrEnum):
-    """What a tensor is for; weightings and measures treat the kinds differently."""
+    """The role of a tensor in its model; weightings and measures treat the kinds differently."""
 
     CONV = "conv"
     LINEAR = "linear"
@@ -41,7 +44,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Slot:
-    """One tensor's place in a vector."""
+    """The slice of a vector that holds one tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,12 +55,12 @@ class Slot:
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """How many numbers the tensor has."""
         return math.prod(self.shape)
 
     @property
     def stop(self) -> int:
-        """Where it ends."""
+        """The end of the slice."""
         return self.start + self.size
 
 
@@ -72,8 +75,8 @@ class Layout:
     def of(cls, module: nn.Module) -> Layout:
         """The layout of a module, in the order of `named_parameters` and `named_buffers`.
 
-        It has what training changes: parameters that want a gradient, and statistics (floating buffers and
-        batch-norm's counters). Everything else is the same for all clients and stays in the module.
+        It holds what training changes: parameters that require a gradient, and statistics (floating buffers
+        and batch-norm's counters). Everything else is the same for all clients and stays in the module.
         """
         kinds = _kinds(module)
         named = [(name, tensor) for name, tensor in module.named_parameters() if tensor.requires_grad]
@@ -98,7 +101,7 @@ class Layout:
         return sum(slot.size for slot in self.buffers)
 
     def under(self, prefix: str) -> Layout:
-        """The same tensors with the names that they have in a larger module."""
+        """The same layout with `prefix.` before every name, as in a module that contains this one."""
         if not prefix:
             return self
         parameters, buffers = (
@@ -120,7 +123,7 @@ class Layout:
         return _views(self.buffers, vector)
 
     def expand(self, values: Tensor) -> Tensor:
-        """One value a tensor, repeated over the tensor's slice: per-layer weights as a vector."""
+        """A parameter vector from one value per tensor, repeated over the tensor's slice."""
         sizes = torch.tensor([slot.size for slot in self.parameters])
         return torch.repeat_interleave(values, sizes, output_size=self.size)
 
@@ -153,8 +156,8 @@ class Bound:
         for name, view in self.layout.buffer_views(self.buffers).items():
             owner, _, leaf = name.rpartition(".")
             # Counters become floats (exact below 2²⁴); `state_dict` gives them their type back.
-            # `.data`, because views share one version counter: a batch-norm that updates its statistics
-            # would make autograd think that those of all others had changed under its hands.
+            # `.data`, because views share one version counter: when one batch-norm updates its statistics,
+            # autograd would report the statistics of all others as modified in place.
             module.get_submodule(owner)._buffers[leaf] = view.data
 
     def load(self, parameters: Tensor, buffers: Tensor) -> None:
@@ -164,7 +167,7 @@ class Bound:
 
 
 def save_model(path: Path, module: nn.Module, parameters: Tensor, buffers: Tensor) -> None:
-    """Write a module with these vectors as safetensors, one entry a tensor, readable by any tool."""
+    """Write a module with these vectors as a safetensors file, one entry per tensor."""
     layout = Layout.of(module)
     constants = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
     write_atomically(path, save({**constants, **layout.state_dict(parameters, buffers)}))
@@ -186,12 +189,30 @@ def load_model(path: Path, layout: Layout) -> tuple[Tensor, Tensor]:
 
 
 def square_sum(vector: Tensor) -> float:
-    """‖v‖², in double precision, and the same on any number of threads (which torch's sum isn't)."""
+    """‖v‖² in double precision, the same on any number of threads (unlike torch's sum)."""
     return float(np.square(vector.detach().double().numpy()).sum())
 
 
+def square_sums(rows: Tensor) -> Tensor:
+    """‖·‖² of each row of [K, P], equal to `square_sum` of the row; few numbers are summed in one call."""
+    if rows.numel() > _AT_ONCE:
+        return torch.tensor([square_sum(row) for row in rows], dtype=torch.float64)
+    return torch.from_numpy(np.square(rows.detach().double().numpy()).sum(1))
+
+
+def square_distances(rows: Tensor) -> Tensor:
+    """‖a − b‖² for all pairs of rows of [K, P]: a symmetric matrix [K, K] in double precision."""
+    count = len(rows)
+    distances = torch.zeros(count, count, dtype=torch.float64)
+    step = count if rows.numel() <= _AT_ONCE else 1
+    for row in range(1, count):
+        for others in torch.split(torch.arange(row), step):
+            distances[row, others] = distances[others, row] = square_sums(rows[others] - rows[row])
+    return distances
+
+
 def _is_statistic(name: str, buffer: Tensor) -> bool:
-    # Other integers (indices, masks) are constants, and their users want them as integers.
+    # Other integers (indices, masks) are constants, and layers expect them as integers.
     return buffer.is_floating_point() or name.endswith("num_batches_tracked")
 
 
@@ -205,7 +226,7 @@ def _slots(named: Iterable[tuple[str, Tensor]], kinds: Mapping[str, Kind]) -> tu
 
 
 def _views(slots: tuple[Slot, ...], vector: Tensor) -> dict[str, Tensor]:
-    # One split, whose backward is one concatenation, instead of a padded slice a tensor.
+    # One split, whose backward is one concatenation, instead of one padded slice per tensor.
     pieces = torch.split(vector, [slot.size for slot in slots])
     return {slot.name: piece.view(slot.shape) for slot, piece in zip(slots, pieces, strict=True)}
 

@@ -32,6 +32,11 @@ class Ended:
         return json.loads(line)
 
 
+@pytest.fixture(autouse=True)
+def _forked_workers(forked_workers):
+    """Those of commands in this process; test_sweep_kill.py and test_pool.py have real ones."""
+
+
 @pytest.fixture
 def command(monkeypatch, capsys):
     """Runs a command in this process."""

@@ -9,11 +9,9 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
-import os
 import shlex
 import shutil
 import struct
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -32,6 +30,7 @@ with warnings.catch_warnings():
     # Typer 0.20 takes names from click that the newest click warns about.
     warnings.simplefilter("ignore", DeprecationWarning)
     from mnemos.cli.app import main
+    from support import processes
 
 torch.set_num_threads(1)
 
@@ -295,7 +294,7 @@ TINY = "run --data samples.npz"
 case("more clients than samples", "run --clients 5000", WRONG, "partition.clients: found 5000",
      "at most 1438")
 case("participation that selects nobody", "run participation=0.001", WRONG,
-     "participation: found 0.001", "nobody of 100 clients", "at least 0.01")
+     "participation: found 0.001", "none of 100 clients", "at least 0.01")
 case("batch 1 with batch-norm", "run model.norm=batch local.batch=1", WRONG,
      "local.batch: found 1", "batch-norm needs at least 2")
 case("client of one sample with batch-norm",
@@ -593,7 +592,7 @@ Command = Callable[..., Ended]
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of three rounds."""
-    from mnemos.experiment import load_experiment
+    from mnemos.experiment.experiment import load_experiment
     from mnemos.runs.execute import start
 
     changes = {"partition.clients": 10, "model.hidden": [4], "rounds": 3, "engine": "serial"}
@@ -779,7 +778,7 @@ def test_an_interruption_before_anything_is_done_promises_nothing(
 ) -> None:
     from mnemos.runs import execute
 
-    def interrupt(*_: object) -> NoReturn:
+    def interrupt(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(execute, "resume", interrupt)
@@ -800,18 +799,11 @@ def test_an_interruption_before_anything_is_done_promises_nothing(
 )
 def test_a_process_of_its_own_ends_the_same_way(words: str, code: int, says: str, place: Path) -> None:
     before = _everything(place)
-    done = subprocess.run(
-        [sys.executable, "-c", "from mnemos.cli import main; main()", *_words(words)],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"},
-        timeout=120,
-        check=False,
-    )
-    sentence = _sentence(Ended(done.returncode, done.stdout, done.stderr), code)
+    with processes.Command(*_words(words), cwd=place) as process:
+        done = process.ended()
+    sentence = _sentence(Ended(done.code, done.out, done.err), code)
     assert says in sentence
-    assert json.loads(done.stdout.splitlines()[-1]) == {
+    assert json.loads(done.out.splitlines()[-1]) == {
         "status": "error",
         "error": sentence,
         "exit_code": code,

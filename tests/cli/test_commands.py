@@ -26,11 +26,11 @@ from mnemos.cli.app import load as load_command
 from mnemos.data.augment import normalise
 from mnemos.data.load import load
 from mnemos.errors import DivergedError
-from mnemos.experiment import Experiment, load_experiment
-from mnemos.overrides import parse_yaml
+from mnemos.experiment.experiment import Experiment, load_experiment
+from mnemos.experiment.overrides import parse_yaml
 from mnemos.runs import run as run_module
 from mnemos.runs.store import COLUMNS
-from mnemos.runs.study import Study
+from mnemos.studies.study import Study
 from mnemos.version import __version__
 
 with warnings.catch_warnings():

@@ -7,10 +7,10 @@ import pytest
 from cryptography import x509
 
 import mnemos
-from mnemos.experiment import load_experiment
-from mnemos.federate.keys import public_keys
-from mnemos.files import locked
-from owners import folders
+from mnemos.common.files import locked
+from mnemos.deployment.keys import public_keys
+from mnemos.experiment.experiment import load_experiment
+from support.owners import folders
 
 FILES = ("ca.pem", "ca.key", "server.pem", "server.key")
 
@@ -59,7 +59,7 @@ def test_a_new_certificate_of_the_server_leaves_owners_as_they_are(command, tmp_
         ("serve {file} --home nowhere", 2, "home: nowhere has no file 'ca.pem'"),
         ("serve {file} --owners 2 --home nowhere", 2, "home: nowhere has no file 'ca.pem'"),
         ("serve {file} --plain --owners 2 --superlink localhost:1", 2, "secret: a SuperLink that is running"),
-        ("serve {file} --plain", 2, "owners: without keys nobody knows how many there are"),
+        ("serve {file} --plain", 2, "owners: without keys the number of owners isn't known"),
         ("serve {file} rounds=0", 2, "rounds: found 0"),
         ("serve {run}", 2, "it is no federation's run; 'mnemos resume' goes on with it"),
         ("join --server localhost:1 --data {data}", 2, "keys: they are missing"),
@@ -94,7 +94,7 @@ def test_a_new_certificate_of_the_server_leaves_owners_as_they_are(command, tmp_
         (
             "serve {file} --plain --owners 1 --host no.such.host",
             2,
-            "host: found no.such.host, port 8000; nobody can listen there",
+            "host: found no.such.host, port 8000; the server can't listen there",
         ),
         ("serve {file} 'engine={{name: flower, deadline: 9}}'", 2, "engine.deadline: found 9, and fedavg's"),
     ],
@@ -120,7 +120,7 @@ def test_wrong_words(line, code, words, command, tmp_path, tiny, monkeypatch):
 
 def test_two_clients_can_not_have_one_folder(command, tmp_path, monkeypatch):
     (data,) = folders(tmp_path, (60,))
-    monkeypatch.setattr("mnemos.federate.join._reach", lambda *_: None)
+    monkeypatch.setattr("mnemos.deployment.join.reach", lambda *_: None)
     with locked(tmp_path / ".lock"):
         said = command(f"federate join --server localhost:1 --data {data} --plain --folder {tmp_path}", 2)
     assert f"folder: found {tmp_path}, which another client is using; each has its own" in said.err
@@ -132,7 +132,7 @@ def test_two_owners_can_not_have_one_key(command, tmp_path):
     file = tmp_path / "e.yaml"
     file.write_text("data: owners\npartition: natural\n")
     said = command(f"federate serve {file} --home {tmp_path}", 2)
-    assert "owners/b.pub: somebody else in the folder has the same key" in said.err
+    assert "owners/b.pub: another owner in the folder has the same key" in said.err
 
 
 def test_a_federation_goes_by_its_own_commands_alone(command, tmp_path):

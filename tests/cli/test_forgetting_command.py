@@ -10,7 +10,7 @@ import pytest
 
 import mnemos
 from mnemos.errors import DivergedError
-from mnemos.runs.forgetting import read_matrix
+from mnemos.runs.forgetting_matrix import read_matrix
 from mnemos.runs.run import Run
 from mnemos.runs.store import overall
 
@@ -60,8 +60,8 @@ def undrawn(monkeypatch) -> dict[str, list[str]]:
         drawn[str(path)] = [*runs, *map(str, rounds)]
         return path
 
-    monkeypatch.setattr("mnemos.report.forgetting.draw_heatmaps", draw)
-    monkeypatch.setattr("mnemos.report.curves.draw_curves", lambda runs, path, *_: path)
+    monkeypatch.setattr("mnemos.report.plots.forgetting_maps.draw_heatmaps", draw)
+    monkeypatch.setattr("mnemos.report.plots.curves.draw_curves", lambda runs, path, *_: path)
     return drawn
 
 

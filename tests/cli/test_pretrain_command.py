@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from mnemos.cli import pretrain as module
+from mnemos.cli.commands import pretrain as module
 from mnemos.models.encoder import load_encoder
 from mnemos.pretrain import cache
 

@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from interrupt import Stop
 from mnemos.cli import overview as module
-from mnemos.cli import plan, sweep
-from mnemos.cli.overview import Lines, Screen, overview
-from mnemos.experiment import Experiment
+from mnemos.cli import plan
+from mnemos.cli.commands import sweep
+from mnemos.cli.overview import StudyLines, StudyScreen, overview
+from mnemos.experiment.experiment import Experiment
 from mnemos.runs.execute import start
-from mnemos.runs.pool import View
-from mnemos.runs.results import Result, Results
 from mnemos.runs.run import Run
-from mnemos.runs.study import Case, Study
+from mnemos.studies.pool import StudyView
+from mnemos.studies.results import Result, Results
+from mnemos.studies.study import Case, Study
+from support.interrupt import Stop
 
 STUDY = """
 base:
@@ -158,7 +159,7 @@ def cases():
     return [Case(name, base.override({"seed": seed})) for seed, name in enumerate(("a", "b [x]", "c"))]
 
 
-def play(view: View, cases, monkeypatch) -> None:
+def play(view: StudyView, cases, monkeypatch) -> None:
     """One run is done, one gets to round 5 of 10, one diverges in its first round."""
     clock = iter(range(0, 1000, 10))
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
@@ -175,7 +176,7 @@ def play(view: View, cases, monkeypatch) -> None:
 
 def test_lines_say_what_is_left(cases, monkeypatch, capsys):
     """5 rounds took 10 s and 5 are left; 10 more of the other run were given up."""
-    view = Lines()
+    view = StudyLines()
     play(view, cases, monkeypatch)
     assert capsys.readouterr().err.splitlines() == [
         "3 runs, 1 of them done already, 2 at once",
@@ -189,7 +190,7 @@ def test_lines_say_what_is_left(cases, monkeypatch, capsys):
 def test_the_screen_shows_what_is_running(cases, monkeypatch):
     text = io.StringIO()
     monkeypatch.setattr(module, "errors", Console(file=text, force_terminal=True, width=100))
-    view = Screen()
+    view = StudyScreen()
     play(view, cases, monkeypatch)
     with Console(file=text, width=100, record=True) as console:
         console.print(view._draw())
@@ -202,4 +203,4 @@ def test_the_screen_shows_what_is_running(cases, monkeypatch):
 
 
 def test_quiet_is_quiet():
-    assert type(overview(quiet=True)) is View
+    assert type(overview(quiet=True)) is StudyView

@@ -1,17 +1,13 @@
 """`mnemos watch`: what a person sees of runs in progress."""
 
-import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 import mnemos
-from mnemos.cli.watch import Watched
-from mnemos.overrides import dump_yaml
-
-WATCH = [sys.executable, "-c", "from mnemos.cli import main; main()", "watch"]
+from mnemos.cli.commands.watch import WatchedRuns
+from mnemos.experiment.overrides import dump_yaml
+from support.processes import Command, wait_for
 
 
 @pytest.fixture
@@ -44,7 +40,7 @@ def test_a_damaged_run_does_not_hide_the_others(finished, tiny, command):
 
 def test_a_run_whose_process_is_gone_shows(finished):
     """A killed process writes nothing any more, so no file tells."""
-    watched = Watched([finished.path.parent])
+    watched = WatchedRuns([finished.path.parent])
     finished.write_json("status.json", {**finished.read_json("status.json"), "status": "running"})
     with finished.lock():
         alive = watched.signature()
@@ -55,7 +51,7 @@ def test_a_run_whose_process_is_gone_shows(finished):
 
 
 def test_a_resume_for_longer_shows(finished):
-    watched = Watched([finished.path.parent])
+    watched = WatchedRuns([finished.path.parent])
     assert [line.progress.rounds for line in watched.lines()] == [4]
     mnemos.resume(finished.path, 5)
     assert [line.progress.rounds for line in watched.lines()] == [5]
@@ -87,19 +83,11 @@ def test_a_port_that_cannot_be(tmp_path, command):
 def test_it_follows_a_run_until_it_is_interrupted(tiny, tmp_path):
     folder = tmp_path / "runs"
     folder.mkdir()
-    watching = subprocess.Popen(
-        [*WATCH, str(folder), "--every", "0.1"], stdout=subprocess.PIPE, text=True, env={**os.environ}
-    )
-    try:
-        assert watching.stdout.readline().startswith("page: http://127.0.0.1:")
+    with Command("watch", folder, "--every", "0.1", cwd=tmp_path) as watching:
+        assert watching.line(0).startswith("page: http://127.0.0.1:")
         run = mnemos.run(tiny, out=folder)
-        lines = []
-        while not lines or "finished" not in lines[-1]:
-            lines.append(watching.stdout.readline())
-        assert lines[-1] == f"{run.path}: finished, round 4/4, accuracy {100 * run.accuracy:.1f} %\n"
-        watching.send_signal(signal.SIGINT)
-        assert watching.wait(20) == 0
-    finally:
-        watching.kill()
-        watching.wait()
-        watching.stdout.close()
+        wait_for(lambda: ": finished" in watching.out, "the end of the run")
+        last = watching.out.splitlines()[-1]
+        assert last == f"{run.path}: finished, round 4/4, accuracy {100 * run.accuracy:.1f} %"
+        watching.send(signal.SIGINT)
+        assert watching.ended(20).code == 0

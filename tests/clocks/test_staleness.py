@@ -2,7 +2,7 @@
 
 import pytest
 
-from mnemos.clocks.asynchronous import Asynchronous
+from mnemos.clocks.asynchronous import AsynchronousClock
 from mnemos.clocks.clock import clocks
 from mnemos.clocks.staleness import staleness
 
@@ -28,7 +28,7 @@ def test_an_update_that_is_not_late_counts_fully():
 
 
 def test_mixing_is_a_factor_of_all_weights():
-    clock = Asynchronous.parse({"mixing": 0.6, "staleness": {"name": "polynomial", "a": 1}})
+    clock = AsynchronousClock.parse({"mixing": 0.6, "staleness": {"name": "polynomial", "a": 1}})
     assert [clock.weight(late) for late in (0, 1, 2)] == pytest.approx([0.6, 0.3, 0.2])
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from mnemos.common.rng import generator
 from mnemos.data.augment import Augmentation, Crop, Cutout, Flip, Rotation, augmentations, normalise
 from mnemos.errors import ConfigError
-from mnemos.rng import generator
 
 ALL: list[dict[str, Any]] = [
     {"name": "crop"},

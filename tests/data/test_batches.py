@@ -7,19 +7,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mnemos.client.workload import LocalWorkload, draws, order
 from mnemos.data import batches
 from mnemos.data.augment import Crop, Cutout, Flip
-from mnemos.data.batches import Draw, Loader, Ration, draws, join, order
+from mnemos.data.batches import Draw, Loader, join
 from mnemos.data.dataset import Dataset, Split
 
 KEY = (0, 1, 2)
 SHAPES = {"colour": (3, 5, 4), "grey": (1, 6, 6), "vector": (7,)}
 
 
-def ration(count=10, batch=4, epochs=1, steps=None, noise=0.0, drop_single=False, first=0, fill=False):
+def workload(count=10, batch=4, epochs=1, steps=None, noise=0.0, drop_single=False, first=0, fill=False):
     """A client that holds `count` samples, every third from `first` on."""
     samples = first + 3 * torch.arange(count)
-    return Ration(samples, batch, epochs, steps, noise, drop_single, fill)
+    return LocalWorkload(samples, batch, epochs, steps, noise, drop_single, fill)
+
+
+def keep(loader, todo):
+    return loader.keep(todo.samples, todo.passes)
 
 
 def drawn(todo, augment=(), shape=(3, 5, 4), key=KEY):
@@ -52,7 +57,7 @@ def dataset(kind, count=60, dtype=None):
 @given(count=st.integers(1, 40), batch=st.integers(1, 30), epochs=st.integers(1, 3), seed=st.integers(0, 99))
 def test_filled_batches_are_all_full_and_hold_the_samples_equally_often(count, batch, epochs, seed):
     """As often as there is room for, in every epoch; with whole batches, filling changes nothing."""
-    todo = ration(count, batch, epochs, fill=True)
+    todo = workload(count, batch, epochs, fill=True)
     found = drawn(todo, key=(seed, 1, 2))
     each = -(-count // batch)
     assert [len(one) for one in found] == [batch] * each * epochs
@@ -63,13 +68,13 @@ def test_filled_batches_are_all_full_and_hold_the_samples_equally_often(count, b
         assert times.max() - times.min() <= 1
         assert sorted(places[:count].tolist()) == list(range(count))
     if count % batch == 0:
-        plain = drawn(ration(count, batch, epochs), key=(seed, 1, 2))
+        plain = drawn(workload(count, batch, epochs), key=(seed, 1, 2))
         assert all(a.indices.tolist() == b.indices.tolist() for a, b in zip(found, plain, strict=True))
 
 
 def test_a_filled_batch_of_one_sample_is_not_left_out():
-    assert sizes(ration(5, 4, drop_single=True)) == [4]
-    assert sizes(ration(5, 4, drop_single=True, fill=True)) == [4, 4]
+    assert sizes(workload(5, 4, drop_single=True)) == [4]
+    assert sizes(workload(5, 4, drop_single=True, fill=True)) == [4, 4]
 
 
 @settings(max_examples=80, deadline=None)
@@ -80,7 +85,7 @@ def test_a_filled_batch_of_one_sample_is_not_left_out():
     key=st.tuples(st.integers(0, 2**63 - 1), st.integers(1, 10**6), st.integers(0, 10**8)),
 )
 def test_every_epoch_has_each_sample_once(count, batch, epochs, key):
-    todo = ration(count, batch, epochs)
+    todo = workload(count, batch, epochs)
     found = drawn(todo, key=key)
     assert len(found) == todo.total == epochs * -(-count // batch)
     assert todo.passes == epochs
@@ -96,8 +101,8 @@ def test_every_epoch_has_each_sample_once(count, batch, epochs, key):
     [(10, 4, [4, 4, 2]), (8, 4, [4, 4]), (3, 4, [3]), (1, 4, [1]), (9, 4, [4, 4, 1]), (3, 1, [1, 1, 1])],
 )
 def test_a_smaller_last_batch_is_used_too(count, batch, expected):
-    assert ration(count, batch).epoch == expected
-    assert sizes(ration(count, batch, epochs=2)) == expected * 2
+    assert workload(count, batch).epoch == expected
+    assert sizes(workload(count, batch, epochs=2)) == expected * 2
 
 
 @pytest.mark.parametrize(
@@ -107,22 +112,22 @@ def test_a_smaller_last_batch_is_used_too(count, batch, expected):
 def test_steps_cut_an_epoch_short_or_repeat_it(steps, expected, passes):
     """Ten samples in batches of four are an epoch of three steps, whatever `epochs` says."""
     for epochs in (1, 5):
-        todo = ration(10, 4, epochs=epochs, steps=steps)
+        todo = workload(10, 4, epochs=epochs, steps=steps)
         assert sizes(todo) == expected
         assert (todo.total, todo.passes) == (steps, passes)
 
 
 def test_steps_and_epochs_see_the_same_batches():
-    long = drawn(ration(10, 4, epochs=3))
+    long = drawn(workload(10, 4, epochs=3))
     for steps in range(1, 10):
-        some = drawn(ration(10, 4, steps=steps))
+        some = drawn(workload(10, 4, steps=steps))
         assert len(some) == steps
         for one, other in zip(some, long, strict=False):
             assert torch.equal(one.positions, other.positions)
 
 
 def test_epochs_differ_in_their_order():
-    first, second = order(ration(30, 4, epochs=2), KEY).view(2, 30)
+    first, second = order(workload(30, 4, epochs=2), KEY).view(2, 30)
     assert not torch.equal(first, second)
 
 
@@ -138,12 +143,12 @@ def test_epochs_differ_in_their_order():
 )
 def test_a_last_batch_of_one_is_left_out_for_batch_norm_only(count, plain, dropped):
     """A client's only sample is kept: it is refused elsewhere, with a sentence that says why."""
-    assert sizes(ration(count, 4, epochs=2)) == plain * 2
-    assert sizes(ration(count, 4, epochs=2, drop_single=True)) == dropped * 2
+    assert sizes(workload(count, 4, epochs=2)) == plain * 2
+    assert sizes(workload(count, 4, epochs=2, drop_single=True)) == dropped * 2
 
 
 def test_with_a_batch_left_out_an_epoch_still_has_no_sample_twice():
-    todo = ration(9, 4, epochs=60, drop_single=True)
+    todo = workload(9, 4, epochs=60, drop_single=True)
     epochs = order(todo, KEY).view(60, 8)
     assert all(len(epoch.unique()) == 8 for epoch in epochs)
     assert len(epochs.unique()) == 9  # it isn't always the same one
@@ -153,42 +158,42 @@ def test_with_a_batch_left_out_an_epoch_still_has_no_sample_twice():
 
 
 def test_the_order_depends_on_seed_round_and_client():
-    todo = ration(30)
+    todo = workload(30)
     keys = [(0, 1, 2), (1, 1, 2), (0, 2, 2), (0, 1, 3), (0, 2, 1), (0, 12, 3), (0, 1, 23)]
     found = {tuple(order(todo, key).tolist()) for key in keys}
     assert len(found) == len(keys)
 
 
 def test_the_order_depends_on_nothing_else():
-    reference = order(ration(30), KEY)
+    reference = order(workload(30), KEY)
     state = torch.get_rng_state()
     for other in (
-        ration(30),
-        ration(30, batch=7),
-        ration(30, noise=0.5),
-        ration(30, first=100),
-        ration(30, steps=8),
-        ration(30, epochs=4),
-        ration(30, drop_single=True),
+        workload(30),
+        workload(30, batch=7),
+        workload(30, noise=0.5),
+        workload(30, first=100),
+        workload(30, steps=8),
+        workload(30, epochs=4),
+        workload(30, drop_single=True),
     ):
         torch.manual_seed(len(other.samples))
         assert torch.equal(order(other, KEY)[:30], reference)
     for augment in ((), (Flip(),), (Crop(), Flip(), Cutout())):
-        positions = [b.positions for b in drawn(ration(30, noise=0.1), augment)]
+        positions = [b.positions for b in drawn(workload(30, noise=0.1), augment)]
         assert torch.equal(torch.cat(positions), reference)
     torch.set_rng_state(state)
 
 
 def test_nothing_is_drawn_from_the_global_generator():
     before = torch.get_rng_state()
-    drawn(ration(30, noise=0.5), (Crop(), Flip(), Cutout()))
+    drawn(workload(30, noise=0.5), (Crop(), Flip(), Cutout()))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_noise_does_not_depend_on_augmentation_nor_the_other_way_round():
-    both = drawn(ration(noise=0.5, epochs=2), (Crop(), Flip()))
-    noisy = drawn(ration(noise=0.5, epochs=2))
-    changed = drawn(ration(epochs=2), (Crop(), Flip()))
+    both = drawn(workload(noise=0.5, epochs=2), (Crop(), Flip()))
+    noisy = drawn(workload(noise=0.5, epochs=2))
+    changed = drawn(workload(epochs=2), (Crop(), Flip()))
     for one, two, three in zip(both, noisy, changed, strict=True):
         assert torch.equal(one.noise, two.noise)
         assert all(torch.equal(a, b) for a, b in zip(one.augment, three.augment, strict=True))
@@ -206,27 +211,27 @@ def test_noise_has_the_requested_standard_deviation():
     five of each are allowed.
     """
     sigma, count = 0.3, 2 * 1000 * 60
-    noise = torch.cat([b.noise for b in drawn(ration(1000, 64, epochs=2, noise=sigma))]).double()
+    noise = torch.cat([b.noise for b in drawn(workload(1000, 64, epochs=2, noise=sigma))]).double()
     assert noise.shape == (2000, 3, 5, 4)
     assert float(noise.std()) == pytest.approx(sigma, rel=5 / (2 * count) ** 0.5)
     assert float(noise.mean()) == pytest.approx(0, abs=5 * sigma / count**0.5)
 
 
 def test_noise_is_new_for_every_batch_client_and_round():
-    todo = ration(8, 4, epochs=2, noise=1.0)
+    todo = workload(8, 4, epochs=2, noise=1.0)
     found = [b.noise for key in (KEY, (0, 1, 3), (0, 2, 2)) for b in drawn(todo, key=key)]
     assert len({tuple(noise.flatten().tolist()) for noise in found}) == 12
 
 
 def test_noise_scales_with_its_level():
-    for one, two in zip(drawn(ration(noise=0.5)), drawn(ration(noise=1.0)), strict=True):
+    for one, two in zip(drawn(workload(noise=0.5)), drawn(workload(noise=1.0)), strict=True):
         assert torch.equal(one.noise * 2, two.noise)
 
 
 def test_noise_is_added_to_normalised_samples():
     data = dataset("colour")
     loader = Loader(data, (), channels_last=False)
-    (batch,) = drawn(ration(4, noise=0.5))
+    (batch,) = drawn(workload(4, noise=0.5))
     clean = Draw(batch.indices, batch.positions)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (data.mean, data.std))
     x, labels = loader(batch)
@@ -248,8 +253,8 @@ def test_noise_is_added_to_normalised_samples():
 def test_a_kept_client_gives_the_same_bits(kind, dtype, channels_last, noise):
     """Also the same order in memory, on which a convolution's rounding depends."""
     loader = Loader(dataset(kind, dtype=dtype), (), channels_last)
-    todo = ration(17, 4, epochs=3, noise=noise)
-    load = loader.keep(todo)
+    todo = workload(17, 4, epochs=3, noise=noise)
+    load = keep(loader, todo)
     assert load is not loader
     for batch in drawn(todo, shape=SHAPES[kind]):
         x, labels = loader(batch)
@@ -267,8 +272,8 @@ def test_a_kept_client_gives_the_same_bits(kind, dtype, channels_last, noise):
 def test_grey_images_are_channels_last_too(noise):
     """By their strides, which convolutions go by: in the other order these are slower and round otherwise."""
     loader = Loader(dataset("grey"), (), channels_last=True)
-    todo = ration(17, 4, epochs=2, noise=noise)
-    load = loader.keep(todo)
+    todo = workload(17, 4, epochs=2, noise=noise)
+    load = keep(loader, todo)
     layer = torch.nn.Conv2d(1, 8, 3)
     for batch in drawn(todo, shape=SHAPES["grey"]):
         x, kept = loader(batch)[0], load(batch)[0]
@@ -278,7 +283,7 @@ def test_grey_images_are_channels_last_too(noise):
 
 def test_channels_last_changes_no_value():
     data = dataset("colour")
-    for batch in drawn(ration(17, 4, noise=0.5), (Flip(),)):
+    for batch in drawn(workload(17, 4, noise=0.5), (Flip(),)):
         plain, _ = Loader(data, (Flip(),), channels_last=False)(batch)
         other, _ = Loader(data, (Flip(),), channels_last=True)(batch)
         assert torch.equal(plain, other)
@@ -286,23 +291,23 @@ def test_channels_last_changes_no_value():
 
 def test_nothing_is_kept_where_it_does_not_pay(monkeypatch):
     plain = Loader(dataset("colour"), (), channels_last=True)
-    assert plain.keep(ration(10, 4, epochs=1)) is plain
-    assert plain.keep(ration(10, 4, steps=3)) is plain
-    assert plain.keep(ration(10, 4, steps=4)) is not plain
+    assert keep(plain, workload(10, 4, epochs=1)) is plain
+    assert keep(plain, workload(10, 4, steps=3)) is plain
+    assert keep(plain, workload(10, 4, steps=4)) is not plain
     augmented = Loader(dataset("colour"), (Flip(),), channels_last=True)
-    assert augmented.keep(ration(10, 4, epochs=5)) is augmented
+    assert keep(augmented, workload(10, 4, epochs=5)) is augmented
     bytes_kept = 10 * 4 * 3 * 5 * 4
     monkeypatch.setattr(batches, "_KEEP_LIMIT", bytes_kept)
-    assert plain.keep(ration(10, 4, epochs=2)) is not plain
+    assert keep(plain, workload(10, 4, epochs=2)) is not plain
     monkeypatch.setattr(batches, "_KEEP_LIMIT", bytes_kept - 1)
-    assert plain.keep(ration(10, 4, epochs=2)) is plain
+    assert keep(plain, workload(10, 4, epochs=2)) is plain
 
 
 def test_loading_leaves_the_data_set_alone():
     data = dataset("colour")
     before = data.train.samples.clone()
     loader = Loader(data, (Crop(pad=1), Flip(), Cutout(size=2)), channels_last=True)
-    for batch in drawn(ration(17, 4, noise=0.5), loader.augment):
+    for batch in drawn(workload(17, 4, noise=0.5), loader.augment):
         loader(batch)
     assert torch.equal(data.train.samples, before)
 
@@ -316,7 +321,7 @@ def test_joined_batches_load_like_one_after_the_other(augment, noise):
     """Also where only some clients are noisy."""
     loader = Loader(dataset("colour"), augment, channels_last=True)
     parts = [
-        drawn(ration(count, 4, noise=level, first=client), augment, key=(0, 1, client))[0]
+        drawn(workload(count, 4, noise=level, first=client), augment, key=(0, 1, client))[0]
         for client, (count, level) in enumerate(zip((10, 3, 7), noise, strict=True))
     ]
     together = join(parts)
@@ -330,7 +335,7 @@ def test_joined_batches_load_like_one_after_the_other(augment, noise):
 
 
 def test_joining_one_batch_is_that_batch():
-    (part,) = drawn(ration(4, noise=0.5), (Flip(),))
+    (part,) = drawn(workload(4, noise=0.5), (Flip(),))
     joined = join([part])
     assert torch.equal(joined.indices, part.indices)
     assert torch.equal(joined.noise, part.noise)
@@ -338,4 +343,4 @@ def test_joining_one_batch_is_that_batch():
 
 
 def test_joined_batches_of_clean_clients_have_no_noise():
-    assert join(drawn(ration(10, 4), shape=(7,))).noise is None
+    assert join(drawn(workload(10, 4), shape=(7,))).noise is None

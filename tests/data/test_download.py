@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mnemos.common.files import replacing
 from mnemos.data import download
-from mnemos.data.download import Remote, fetch, obtain, offline
+from mnemos.data.download import RemoteFile, fetch, obtain, offline
 from mnemos.data.folder import cache_folder, data_folder, locate, missing, stamp
 from mnemos.data.sources.cifar import Cifar10
 from mnemos.data.sources.idx import Mnist
 from mnemos.errors import DataError
-from mnemos.files import replacing
 
 CONTENT = bytes(range(256)) * 3000
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -226,7 +226,7 @@ def test_offline_never_asks(site: Site, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_obtain_adds_what_to_do(site: Site, tmp_path: Path) -> None:
-    files = [Remote(site.url("/good.bin"), MD5), Remote(site.url("/nothing.bin"), MD5)]
+    files = [RemoteFile(site.url("/good.bin"), MD5), RemoteFile(site.url("/nothing.bin"), MD5)]
     with pytest.raises(DataError) as error:
         obtain("things", files, tmp_path, "put nothing.bin somewhere")
     text = one_sentence(error)
@@ -252,7 +252,9 @@ def test_cifar_is_downloaded_and_unpacked_once(
     archive = cifar_archive()
     site.files["/c.tar.gz"] = archive
     monkeypatch.setenv("MNEMOS_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(Cifar10, "remote", Remote(site.url("/c.tar.gz"), hashlib.md5(archive).hexdigest()))
+    monkeypatch.setattr(
+        Cifar10, "remote", RemoteFile(site.url("/c.tar.gz"), hashlib.md5(archive).hexdigest())
+    )
     assert len(Cifar10().load().train) == 10
     assert len(Cifar10().load().test) == 2
     assert site.requests == 1
@@ -263,7 +265,7 @@ def test_cifar_that_cannot_be_downloaded_says_what_to_put_where(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MNEMOS_DATA", str(tmp_path))
-    monkeypatch.setattr(Cifar10, "remote", Remote(site.url("/nothing.tar.gz"), MD5))
+    monkeypatch.setattr(Cifar10, "remote", RemoteFile(site.url("/nothing.tar.gz"), MD5))
     with pytest.raises(DataError) as error:
         Cifar10().load()
     text = one_sentence(error)
@@ -293,7 +295,7 @@ def test_only_missing_idx_files_are_downloaded(
 
 
 def test_published_checksums_are_md5() -> None:
-    for remote in (Cifar10.remote, *(Remote("", checksum) for checksum in Mnist.checksums.values())):
+    for remote in (Cifar10.remote, *(RemoteFile("", checksum) for checksum in Mnist.checksums.values())):
         assert len(bytes.fromhex(remote.checksum)) == 16
 
 

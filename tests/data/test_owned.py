@@ -119,7 +119,7 @@ def test_data_elsewhere_has_the_right_form_and_takes_no_room():
 
 def test_data_elsewhere_that_can_not_be(tmp_path):
     base = {"shape": (1,), "kind": "float32", "classes": ("x",), "mean": (0.0,), "std": (1.0,)}
-    with pytest.raises(DataError, match="nobody has joined"):
+    with pytest.raises(DataError, match="no owner has joined"):
         Elsewhere(**base).load()
     with pytest.raises(DataError, match="a has 3 training samples, and says tasks of 2"):
         Elsewhere(**base, owners=(Owner(owner="a", train=3, tasks=((0, 2),)),)).load()

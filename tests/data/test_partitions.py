@@ -291,7 +291,7 @@ def test_dirichlet_place_of_the_only_sample_of_a_label() -> None:
     part = make("dirichlet", clients=2, alpha=1e9)
     places = np.zeros(4)
     for _ in range(4000):
-        order, _ = part.deal(np.array([0, 1, 1, 1]), None, rng)
+        order, _ = part.assign(np.array([0, 1, 1, 1]), None, rng)
         places[int(np.flatnonzero(order == 0)[0])] += 1
     assert np.allclose(places / 4000, [0.5, 0.25, 0.125, 0.125], atol=0.03)
 
@@ -360,7 +360,7 @@ def test_dirichlet_takes_a_random_sample_of_a_label() -> None:
     """Sample 0 of 20 alike goes to each of four clients equally often."""
     part, rng = make("dirichlet", clients=4), np.random.default_rng(0)
     clients = [
-        int(np.flatnonzero(part.deal(np.zeros(20, int), None, rng)[0] == 0)[0]) // 5 for _ in range(1000)
+        int(np.flatnonzero(part.assign(np.zeros(20, int), None, rng)[0] == 0)[0]) // 5 for _ in range(1000)
     ]
     assert np.allclose(np.bincount(clients) / 1000, 0.25, atol=0.06)
 

@@ -4,7 +4,7 @@ import pytest
 
 from mnemos.data.load import load
 from mnemos.errors import MnemosError
-from mnemos.experiment import load_experiment
+from mnemos.experiment.experiment import load_experiment
 from mnemos.runs.run import Run
 
 PATHS = {"zero": "\0", "half a pair": "\ud800", "too long": "x" * 5000, "nobody's": "~nobody-of-that-name/x"}

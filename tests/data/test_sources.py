@@ -24,7 +24,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from mnemos.data import load as loading
 from mnemos.data.dataset import Dataset, Source, Split, sources
 from mnemos.data.load import forget, load
 from mnemos.data.sources import _scale, femnist, parquet
@@ -1108,10 +1107,10 @@ def test_two_data_sets_are_kept(tmp_path: Path) -> None:
     parts = [small(tmp_path / f"{i}.npz", [0, 1]) for i in range(3)]
     first, second = load(parts[0]), load(parts[1])
     assert load(parts[0]) is first
-    load(parts[2])
+    third = load(parts[2])
     assert load(parts[0]) is first
     assert load(parts[1]) is not second
-    assert len(loading._kept) == 2
+    assert load(parts[2]) is not third
 
 
 def test_another_data_folder_is_another_data_set(

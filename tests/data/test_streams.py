@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemos import rng
+from mnemos.common import rng
 from mnemos.data.partition import Assignment, Ints, partitions
 from mnemos.data.stream import Flow, Setting, streams
 from mnemos.data.streams.drift import filled

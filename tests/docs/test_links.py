@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from mnemos.cli.app import COMMANDS, load
-from mnemos.experiment import Experiment
-from mnemos.runs.study import Study
+from mnemos.experiment.experiment import Experiment
+from mnemos.studies.study import Study
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/**/*.ipynb")]

@@ -8,14 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from mnemos.client import Trainer, train_message
+from mnemos.client.messages import reply_from_bytes, reply_to_bytes
+from mnemos.client.trainer import Trainer, train_message
 from mnemos.data.dataset import Dataset, Source, Split
 from mnemos.engines.auto import Auto
 from mnemos.engines.engine import ClientError
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment, load_experiment
-from mnemos.federation import Federation
-from mnemos.message import update_from_bytes, update_to_bytes
+from mnemos.experiment.experiment import Experiment, load_experiment
+from mnemos.federation.federation import Federation
+from support.play import play
 
 
 class Noise(Source):
@@ -49,12 +50,8 @@ def experiment(engine, **changes):
 
 
 def train(description, rounds):
-    federation = Federation(description)
-    with federation.open() as runner:
-        for _ in range(rounds):
-            outcome = federation.advance(runner)
-    federation.close()
-    return federation.server, outcome
+    federation, outcomes = play(description, rounds)
+    return federation.server, outcomes[-1]
 
 
 def test_serial_and_threads_are_bit_identical_for_lenet():
@@ -116,7 +113,7 @@ def test_vmap_with_epochs_augmentation_and_feature_noise():
 def tasks(description):
     federation = Federation(description)
     with federation.open() as runner:
-        found = list(federation._tasks(1, runner))
+        found = list(federation.requests(1, runner))
         updates = list(runner.run(found))
     federation.close()
     return found, updates
@@ -125,21 +122,21 @@ def tasks(description):
 def test_a_message_in_a_fresh_process_gives_the_same_bytes():
     found, updates = tasks(load_experiment({"data": "digits", "engine": {"name": "threads", "workers": 2}}))
     script = (
-        "import sys; from mnemos.client import train_message;"
+        "import sys; from mnemos.client.trainer import train_message;"
         "sys.stdout.buffer.write(train_message(sys.stdin.buffer.read()))"
     )
     message = found[2].to_bytes()
     answer = subprocess.run(
         [sys.executable, "-c", script], input=message, stdout=subprocess.PIPE, check=True, timeout=120
     ).stdout
-    assert answer == update_to_bytes(updates[2])
+    assert answer == reply_to_bytes(updates[2])
     assert train_message(message) == answer
 
 
 def test_messages_survive_the_round_trip():
     found, updates = tasks(experiment("serial", model={"name": "cnn", "width": 0.125, "norm": "batch"}))
     task = found[0]
-    again = update_from_bytes(update_to_bytes(updates[0]))
+    again = reply_from_bytes(reply_to_bytes(updates[0]))
     assert torch.equal(again.delta, updates[0].delta)
     assert torch.equal(again.buffers, updates[0].buffers)
     assert (again.client, again.samples, again.steps) == (task.client, len(task.samples), updates[0].steps)
@@ -246,7 +243,7 @@ def test_threads_keep_few_updates_in_memory():
             yield task
 
     with federation.open() as runner:
-        for given, _ in enumerate(runner.run(watched(federation._tasks(1, runner)))):
+        for given, _ in enumerate(runner.run(watched(federation.requests(1, runner)))):
             assert taken <= given + 4
     assert taken == 100
     federation.close()

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
+from support.play import play
 
 
 def trained(tiny, engine, **local):
@@ -53,10 +54,7 @@ def test_clients_with_one_sample_can_have_batch_norm(tiny):
     }
     with pytest.raises(ConfigError, match=r"has one training sample .* local.fill=true"):
         Federation(Experiment.parse(changes))
-    federation = Federation(Experiment.parse({**changes, "local": {"batch": 4, "fill": True}}))
-    with federation.open() as runner:
-        federation.advance(runner)
-    federation.close()
+    federation, _ = play(Experiment.parse({**changes, "local": {"batch": 4, "fill": True}}), 1)
     assert bool(torch.isfinite(federation.server.model).all())
 
 
@@ -64,9 +62,6 @@ def test_fedsgd_has_one_batch_of_everything_whatever_is_filled(tiny):
     changes = {**tiny, "method": "fedsgd"}
     models = []
     for fill in (False, True):
-        federation = Federation(Experiment.parse({**changes, "local": {"fill": fill}}))
-        with federation.open() as runner:
-            federation.advance(runner)
-        federation.close()
+        federation, _ = play(Experiment.parse({**changes, "local": {"fill": fill}}), 1)
         models.append(federation.server.model)
     assert torch.equal(*models)

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 import mnemos
-from interrupt import Stop
-from mnemos.client import train_message
+from mnemos.client.messages import reply_from_bytes
+from mnemos.client.trainer import train_message
 from mnemos.data.dataset import Dataset, Source, Split
 from mnemos.engines.auto import AutoRunner
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
-from mnemos.message import update_from_bytes
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.optim.optimizer import Optimizer
 from mnemos.runs.execute import resume
+from support.interrupt import Stop
 
 LR = {"adam": 0.01, "adamw": 0.01, "adamp": 0.01, "library": 0.01, "rmsgd": 0.05, "sgd": 0.05}
 OPTIMISERS = {
@@ -67,11 +67,11 @@ def train(description):
         for _ in range(description.rounds):
             federation.advance(runner)
     federation.close()
-    clients, _ = federation.states.index()
+    clients, _ = federation.client_states.index()
     left = {
         f"{client} {name}": value
         for client in sorted(clients.tolist())
-        for name, value in federation.states[client].items()
+        for name, value in federation.client_states[client].items()
     }
     return {"model": federation.server.model, **left}, runner, start
 
@@ -174,12 +174,12 @@ def test_a_kept_state_travels_in_messages():
     federation = Federation(experiment("adamp", local={"optimizer_state": "kept"}, participation=1.0))
     with federation.open() as runner:
         federation.advance(runner)
-        task = next(iter(federation._tasks(2, runner)))
+        task = next(iter(federation.requests(2, runner)))
         before = {name: value.clone() for name, value in task.state.items()}
         update = next(iter(runner.run([task])))
     federation.close()
     assert_same(task.state, before)
-    again = update_from_bytes(train_message(task.to_bytes()))
+    again = reply_from_bytes(train_message(task.to_bytes()))
     assert torch.equal(again.delta, update.delta)
     assert_same(again.state, update.state)
     assert float(update.state["optimizer./step"]) > float(task.state["optimizer./step"]) > 0

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from support.play import play
 
 
 class Frozen(nn.Module):
@@ -106,11 +106,7 @@ def train(model, engine, rounds=2):
             "engine": engine,
         }
     )
-    federation = Federation(experiment)
-    with federation.open() as runner:
-        for _ in range(rounds):
-            federation.advance(runner)
-    federation.close()
+    federation, _ = play(experiment, rounds)
     return federation.server
 
 

@@ -20,19 +20,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from forked import mnemos, started
-from mnemos.cores import VARIABLE
+from mnemos.common.cores import VARIABLE
 from mnemos.data.load import load
-from mnemos.engines.connection import Connection, _reach, library
-from mnemos.engines.crew import Member
 from mnemos.engines.engine import ClientError, Lost, Runner, Work
-from mnemos.engines.ray_ import Ray, _Job, _takes
-from mnemos.engines.remote import Data, Worker, find
+from mnemos.engines.ray.connection import Connection, _reach, library
+from mnemos.engines.ray.crew import Member
+from mnemos.engines.ray.ray_engine import Ray, _Job, _takes
+from mnemos.engines.ray.worker import Data, Worker, find
 from mnemos.errors import ConfigError, PausedError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.runs.run import Run
-from patience import LONG
+from support.processes import LONG, mnemos, started
 
 ray = library(local=True)
 BASE = {
@@ -78,8 +77,10 @@ def assert_same(one, other):
     (first, outcomes), (second, others) = one, other
     assert torch.equal(first.server.model, second.server.model)
     assert torch.equal(first.server.buffers, second.server.buffers)
-    assert first.server.state.keys() == second.server.state.keys()
-    assert all(torch.equal(value, second.server.state[name]) for name, value in first.server.state.items())
+    assert first.server.tensors.keys() == second.server.tensors.keys()
+    assert all(
+        torch.equal(value, second.server.tensors[name]) for name, value in first.server.tensors.items()
+    )
     assert [outcome.records for outcome in outcomes] == [outcome.records for outcome in others]
 
 
@@ -89,7 +90,7 @@ CASES = {
         "method": "scaffold",
         "local": {"batch": 16, "optimizer": "adam", "optimizer_state": "kept"},
     },
-    "surveys": {"method": "precision"},
+    "data passes": {"method": "precision"},
     "every sample's gradient": {"method": "fedcurv", "rounds": 2},
     "batch-norm": {"model": BATCH_NORM},
     "own buffers": {"model": BATCH_NORM, "method": {"name": "fedavg", "buffers": "local"}},
@@ -121,10 +122,8 @@ def test_what_a_round_shares_is_sent_once(runner):
     assert runner._broadcasts == before + 2 * BASE["rounds"]
     assert runner._sent is None
     with closing(Federation(experiment(participation=1))) as federation:
-        tasks = list(federation._tasks(1, runner))
-        other = list(
-            federation.groups[0].tasks(2, federation.cohort(2), federation.server, federation.states, runner)
-        )
+        tasks = list(federation.requests(1, runner))
+        other = list(federation.requests(2, runner))
         before = runner._broadcasts
         assert len(list(runner.run([*tasks, *other]))) == 24
         assert runner._broadcasts == before + 2
@@ -136,7 +135,7 @@ def test_few_tasks_are_taken_ahead_of_the_updates(runner):
 
         def watched():
             nonlocal taken
-            for task in federation._tasks(1, runner):
+            for task in federation.requests(1, runner):
                 taken += 1
                 yield task
 
@@ -147,7 +146,7 @@ def test_few_tasks_are_taken_ahead_of_the_updates(runner):
 
 def test_a_round_that_is_broken_off_leaves_nothing_behind(runner):
     with closing(Federation(experiment())) as federation:
-        updates = runner.run(federation._tasks(1, runner))
+        updates = runner.run(federation.requests(1, runner))
         next(updates)
         updates.close()
     assert not any(member.jobs for member in runner._crew.members)
@@ -204,7 +203,7 @@ def test_a_client_that_takes_its_worker_along_is_given_up(runner, monkeypatch, c
     monkeypatch.setattr(runner, "_retries", 1)
     monkeypatch.setattr(runner, "_timeout", 20.0 if kind == "sleep" else None)
     client, held = victim()
-    term = {"name": "mishaps:Mishap", "held": held, "kind": kind}
+    term = {"name": "support.mishaps:Mishap", "held": held, "kind": kind}
     # Its own part of the plan alone is different: without the client, it does nothing.
     lost = play(runner, rounds=1, method={"name": "fedavg", "terms": [term]})
     assert_same(lost, without(client, reason))
@@ -238,7 +237,7 @@ def test_of_several_clients_of_a_worker_that_died_none_is_blamed(runner, monkeyp
 
 def test_an_error_in_a_client_is_raised_and_not_tried_again(runner):
     client, held = victim()
-    term = {"name": "mishaps:Mishap", "held": held, "kind": "error"}
+    term = {"name": "support.mishaps:Mishap", "held": held, "kind": "error"}
     pids = [member.pid for member in runner._crew.members]
     with pytest.raises(
         ClientError, match=f"client {client} failed in round 1: ZeroDivisionError: no way"
@@ -352,7 +351,7 @@ def test_a_node_that_dies_loses_nothing(tmp_path):
         import torch
         from contextlib import closing
         from ray.cluster_utils import Cluster
-        from mnemos.federation import Federation
+        from mnemos.federation.federation import Federation
         from test_ray import BASE, assert_same, experiment, play
 
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
@@ -440,7 +439,7 @@ def test_a_cluster_without_room_for_a_worker_is_refused(runner):
 def test_a_run_pauses_when_no_worker_is_left(runner, monkeypatch):
     """And none can be started, such as one with more CPUs than any machine has: there may be others later."""
     actor = ray.remote(Worker).options(num_cpus=1000).remote(runner._crew._path)
-    monkeypatch.setattr("mnemos.engines.ray_.PATIENCE", 1.0)
+    monkeypatch.setattr("mnemos.engines.ray.ray_engine.PATIENCE", 1.0)
     monkeypatch.setattr(runner._crew, "members", [Member(actor, actor.greet.remote())])
     wait = ray.wait
 

@@ -1,56 +1,29 @@
 """Clients that vanish, and clients that only pretend."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
-from interrupt import assert_repeatable
 from mnemos.engines.engine import Lost
 from mnemos.engines.serial import SerialRunner
 from mnemos.errors import ConfigError, PausedError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
-
-
-def experiment(**changes):
-    return Experiment.parse(
-        {
-            "partition": {"name": "iid", "clients": 8},
-            "model": {"name": "mlp", "hidden": [8]},
-            "participation": 1.0,
-            "local": {"steps": 2, "batch": 16, "lr": 0.1},
-            "rounds": 3,
-            "engine": "serial",
-            **changes,
-        }
-    )
-
-
-def play(description, watch=None):
-    federation = Federation(description, checks=() if watch is None else (watch,))
-    with federation.open() as runner:
-        outcomes = [federation.advance(runner) for _ in range(description.rounds)]
-    federation.close()
-    return federation, outcomes
+from mnemos.federation.federation import Federation
+from support.interrupt import assert_repeatable
+from support.play import each_round, noting, play, small
 
 
 def named(outcome, name):
     return [record.client for record in outcome.records if record.name == name]
 
 
-def seen_by(updates):
-    def watch(update, layout):
-        updates.append(update)
-
-    return watch
-
-
 def test_who_vanishes_costs_nothing_but_its_update():
     """A round is that of the clients that are left: their mean, and no bytes of the others."""
     updates = []
-    start = Federation(experiment()).server.model
+    start = Federation(small()).server.model
     federation, (outcome,) = play(
-        experiment(rounds=1, faults=[{"name": "drop-outs", "rate": 0.5}]), seen_by(updates)
+        small(rounds=1, faults=[{"name": "drop-outs", "rate": 0.5}]), checks=(noting(updates),)
     )
     gone = named(outcome, "dropped")
     assert 0 < len(gone) < 8
@@ -61,13 +34,13 @@ def test_who_vanishes_costs_nothing_but_its_update():
     torch.testing.assert_close(federation.server.model, start + mean)
     (sent,) = [record.value for record in outcome.records if record.name == "bytes_up"]
     assert sent == 4 * federation.layout.size * len(updates)
-    assert not any(client in federation.states for client in gone)
+    assert not any(client in federation.client_states for client in gone)
 
 
 @pytest.mark.parametrize("engine", ["serial", "threads", "vmap", "auto"])
 def test_a_federation_in_which_all_vanish_pauses(engine):
     drops = {"name": "drop-outs", "rate": 1.0}
-    federation = Federation(experiment(engine=engine, faults=[drops]))
+    federation = Federation(small(engine=engine, faults=[drops]))
     start = federation.server.model
     with federation.open() as runner, pytest.raises(PausedError, match=r"in 3 attempts .*: 24 dropped"):
         federation.advance(runner)
@@ -80,18 +53,15 @@ def test_a_federation_in_which_all_vanish_pauses(engine):
 def test_what_a_free_rider_sends(kind):
     """By definition: nothing; noise of the size of the last change; or the last change, times the scale."""
     updates, models = [], []
-    description = experiment(
+    description = small(
         faults=[{"name": "free-riders", "share": 0.25, "kind": kind, "scale": 2.0}],
         method={"name": "fedavg", "weighting": "uniform"},
     )
-    federation = Federation(description, checks=(seen_by(updates),))
+    federation = Federation(description, checks=(noting(updates),))
     models.append(federation.server.model)
-    with federation.open() as runner:
-        for _ in range(3):
-            outcome = federation.advance(runner)
-            models.append(federation.server.model)
-    federation.close()
-    honest = set(named(outcome, "train_loss")) - {None}
+    for outcome in each_round(federation):
+        models.append(federation.server.model)
+        honest = set(named(outcome, "train_loss")) - {None}
     riders = set(range(8)) - honest
     assert len(riders) == 2
     assert [update.client for update in updates[:8]] == list(range(8))  # in the cohort's order
@@ -116,13 +86,13 @@ def test_riders_are_the_same_on_every_engine_and_after_a_resume(tmp_path):
         {"name": "free-riders", "kind": "noise", "share": 0.25},
         {"name": "drop-outs", "rate": 0.2},
     ]
-    description = experiment(faults=faults, rounds=4, screens=["free-riders"])
+    description = small(faults=faults, rounds=4, screens=["free-riders"])
     assert_repeatable(description, tmp_path)
 
 
 def test_all_methods_with_uploads_take_a_riders():
     for method in ("scaffold", "fednova", "feddyn", "moon"):
-        federation, _ = play(experiment(method=method, faults=["free-riders"]))
+        federation, _ = play(small(method=method, faults=["free-riders"]))
         assert torch.isfinite(federation.server.model).all()
 
 
@@ -139,14 +109,14 @@ def test_all_methods_with_uploads_take_a_riders():
 )
 def test_wrong_faults_are_one_sentence(changes, words):
     with pytest.raises(ConfigError, match=words):
-        Federation(experiment(**changes))
+        Federation(small(**changes))
 
 
 def test_a_federation_whose_updates_are_all_refused_pauses():
     with pytest.raises(
         PausedError, match=r"round 1 came to too few updates in 3 attempts .*: 24 rejected: no"
     ):
-        play(experiment(), lambda update, layout: "no")
+        play(small(), checks=(lambda update, layout: "no",))
 
 
 class Losing(SerialRunner):
@@ -162,7 +132,7 @@ class Losing(SerialRunner):
 @pytest.mark.parametrize("clock", ["rounds", "fedbuff"])
 def test_what_an_engine_has_lost_is_recorded_with_the_reason(clock):
     """Beside clients that only pretend to train, and those that vanish: the round is the others'."""
-    description = experiment(
+    description = small(
         rounds=1,
         clock={"name": clock, "buffer": 8} if clock == "fedbuff" else clock,
         faults=[{"name": "drop-outs", "rate": 0.3}],
@@ -177,3 +147,27 @@ def test_what_an_engine_has_lost_is_recorded_with_the_reason(clock):
     assert named(outcome, "dropped: worker died") == [1, 4]
     trained = set(named(outcome, "train_loss")) - {None}
     assert trained == set(range(8)) - {1, 4, *vanished}
+
+
+def test_riders_that_agree_on_a_low_rank():
+    """Both riders' first layers are rank 2 but for a tenth of noise: the third singular value is far below
+    the second. They point the same way, cos = 1 / (1 + 0.1²) on average; the size is that of the last change.
+    The screen that knows riders by ranks and directions lets them pass."""
+    updates, models = [], []
+    riders = {"name": "free-riders", "share": 0.25, "kind": "low-rank", "rank": 2}
+    federation = Federation(small(faults=[riders], screens=["free-riders"]), checks=(noting(updates),))
+    with federation.open() as runner:
+        for _ in range(3):
+            models.append(federation.server.model)
+            outcome = federation.advance(runner)
+            assert not [record for record in outcome.records if record.name.startswith("rejected")]
+    federation.close()
+    honest = set(named(outcome, "train_loss"))
+    last = models[2] - models[1]
+    one, other = (update.delta for update in updates if update.round == 3 and update.client not in honest)
+    size = last.square().mean().sqrt() * math.sqrt(1 + 0.1**2)
+    assert float(one.square().mean().sqrt()) == pytest.approx(float(size), rel=0.3)
+    assert float(torch.cosine_similarity(one, other, 0)) == pytest.approx(1 / 1.01, abs=0.01)
+    slot = federation.layout.parameters[0]
+    values = torch.linalg.svdvals(one[slot.start : slot.stop].view(slot.shape))
+    assert values[2] < 0.2 * values[1]

@@ -40,7 +40,7 @@ Make = Callable[[Path], Target]
 
 
 @dataclass
-class Tally:
+class EvaluateReply:
     """What came of many inputs."""
 
     inputs: int = 0
@@ -67,9 +67,9 @@ def attempt(target: Target, content: bytes) -> bool:
     return True
 
 
-def fuzz(target: Target, inputs: int, seed: int, seen: Callable[[bytes], object] = len) -> Tally:
+def fuzz(target: Target, inputs: int, seed: int, seen: Callable[[bytes], object] = len) -> EvaluateReply:
     """Try about so many inputs; `seen` gets each before it is tried."""
-    tally = Tally()
+    tally = EvaluateReply()
 
     def one(content: bytes) -> None:
         tally.inputs += 1
@@ -108,7 +108,7 @@ def fuzz(target: Target, inputs: int, seed: int, seen: Callable[[bytes], object]
 
 
 @contextmanager
-def _noted(tally: Tally) -> Iterator[None]:
+def _noted(tally: EvaluateReply) -> Iterator[None]:
     """Go on after a failure that is in the tally; others are those of the fuzzing itself."""
     before = dict(tally.failures)
     try:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from fuzzing.attempt import Target
 from fuzzing.inputs import Inputs, altered, as_json, mutated
 from fuzzing.messages import SMALL
-from mnemos.experiment import Experiment, load_experiment
-from mnemos.overrides import dump_yaml, parse_overrides
-from mnemos.reproduce.recipe import Recipe
-from mnemos.runs.study import Study
+from mnemos.experiment.experiment import Experiment, load_experiment
+from mnemos.experiment.overrides import dump_yaml, parse_overrides
+from mnemos.studies.reproduce.recipe import Recipe
+from mnemos.studies.study import Study
 from mnemos.track.observe import check
 
 _TAGS = (

@@ -11,16 +11,17 @@ import torch
 from fuzzing import tensors
 from fuzzing.attempt import Target
 from fuzzing.inputs import as_json, changes, deep_json
+from mnemos.client.evaluation import EvaluateReply
+from mnemos.client.packing import pack
 from mnemos.data.owned import agree
 from mnemos.data.sources.npz import write_npz
+from mnemos.deployment.enrol import among, described, question
+from mnemos.deployment.holder import Holder, Question
 from mnemos.engines.engine import Lost
 from mnemos.engines.flower import Kind
-from mnemos.experiment import Experiment
-from mnemos.federate.enrol import among, described, question
-from mnemos.federate.holder import Holder, Question
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.measures.counting import Counts, Groups
-from mnemos.message import Tally, pack
 
 _QUESTION = {"reading": {"test": 0.2}, "classes": ["0", "1", "2"], "tasks": [[0, 1], [2]]}
 
@@ -74,12 +75,12 @@ def description(folder: Path) -> Target:
 def tally(folder: Path) -> Target:
     """How a model did at an owner."""
     counts = Counts(10, torch.tensor([6, 3]), torch.tensor([[5, 2], [6, 0]]))
-    samples = [Tally(10, 7, 3.5).to_bytes(), Tally(10, 7, 3.5, counts).to_bytes()]
+    samples = [EvaluateReply(10, 7, 3.5).to_bytes(), EvaluateReply(10, 7, 3.5, counts).to_bytes()]
     header = {"samples": 10, "hits": 2, "loss": 0.0}
     nasty = [pack({}, {}, {**header, "hits": 11}), pack({}, {}, {**header, "loss": float("nan")})]
     most = torch.full((2,), 2**63 - 1)  # their sum is below zero
     nasty += [pack({"sizes": most, "right": most[None]}, {}, header), pack({"sizes": most}, {}, header)]
-    return Target(Tally.from_bytes, tensors.files(samples, "mnemos"), samples, nasty)
+    return Target(EvaluateReply.from_bytes, tensors.files(samples, "mnemos"), samples, nasty)
 
 
 def _holder(folder: Path) -> Holder:
@@ -107,8 +108,8 @@ def _asked(folder: Path, kind: Kind) -> Target:
     link = _Overheard(holder)
     federation = Federation(remote.model_copy(update={"engine": remote.engine.over(link)}))  # type: ignore[attr-defined]
     with federation.open() as runner:
-        list(runner.run(federation._tasks(1, runner)))
-        scores = federation._judge(federation.dataset.test, None).together
+        list(runner.run(federation.requests(1, runner)))
+        scores = federation.evaluation.evaluate(federation.servers, federation.dataset.test).together
         scores.counts(Groups.of_classes(scores.classes))
     federation.close()
     sample = link.asked[kind]

@@ -16,12 +16,13 @@ from torch import Tensor
 
 from fuzzing import tensors
 from fuzzing.attempt import Target
+from mnemos.client.messages import TrainRequest, reply_from_bytes, reply_to_bytes
 from mnemos.data.load import load
 from mnemos.engines.engine import Lost, Runner
-from mnemos.experiment import load_experiment
-from mnemos.federation import Federation, model_of
-from mnemos.message import Task, update_from_bytes, update_to_bytes
-from mnemos.methods.exchange import Update
+from mnemos.experiment.experiment import load_experiment
+from mnemos.federation.assembly import model_of
+from mnemos.federation.federation import Federation
+from mnemos.methods.exchange import TrainReply
 from mnemos.models.encoder import Encoder, load_encoder, place, save_encoder
 from mnemos.runs.checkpoint import Checkpoints
 from mnemos.runs.store import Store
@@ -46,7 +47,7 @@ def task(folder: Path) -> Target:
     """What a client gets from a server it doesn't know."""
     sample = _exchanged()[0]
     return Target(
-        Task.from_bytes, tensors.files([sample], "mnemos"), [sample], tensors.nasty(sample, "mnemos")
+        TrainRequest.from_bytes, tensors.files([sample], "mnemos"), [sample], tensors.nasty(sample, "mnemos")
     )
 
 
@@ -54,19 +55,19 @@ def update(folder: Path) -> Target:
     """What a server gets from clients it doesn't know."""
     sample = _exchanged()[1]
     return Target(
-        update_from_bytes, tensors.files([sample], "mnemos"), [sample], tensors.nasty(sample, "mnemos")
+        reply_from_bytes, tensors.files([sample], "mnemos"), [sample], tensors.nasty(sample, "mnemos")
     )
 
 
 class _Replaying(Runner):
     """Knows what clients send already; `instead`: one of them sends this."""
 
-    def __init__(self, runner: Runner, updates: Mapping[int, Update]) -> None:
+    def __init__(self, runner: Runner, updates: Mapping[int, TrainReply]) -> None:
         super().__init__(runner.engine, runner.plan)
         self._updates = updates
-        self.instead: Update | Lost = Lost(_LIAR, "")
+        self.instead: TrainReply | Lost = Lost(_LIAR, "")
 
-    def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
+    def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
         for task in cohort:
             yield self.instead if task.client == _LIAR else self._updates[task.client]
 
@@ -84,21 +85,21 @@ def round(folder: Path) -> Target:
     federation = Federation(load_experiment(described))
     first, nobody = federation.server, np.zeros(0, np.int64)
     with federation.open() as runner:
-        updates = runner.run(federation._tasks(1, runner))
-        honest = {update.client: update for update in updates if isinstance(update, Update)}
+        updates = runner.run(federation.requests(1, runner))
+        honest = {update.client: update for update in updates if isinstance(update, TrainReply)}
     replaying, known = _Replaying(runner, honest), honest[_LIAR]
 
     def read(content: bytes) -> None:
         # What a client remembers isn't taken from it.
-        replaying.instead = replace(update_from_bytes(content), state=known.state)
+        replaying.instead = replace(reply_from_bytes(content), state=known.state)
         federation.server, federation.round = first, 0
-        federation.states.drop()
-        federation.states.restore(nobody, nobody)
+        federation.client_states.drop()
+        federation.client_states.restore(nobody, nobody)
         federation.advance(replaying)
-        assert all(bool(value.isfinite().all()) for value in federation.server.state.values())
-        list(federation._tasks(2, replaying))  # the next round is possible, too
+        assert all(bool(value.isfinite().all()) for value in federation.server.tensors.values())
+        list(federation.requests(2, replaying))  # the next round is possible, too
 
-    sample = update_to_bytes(known)
+    sample = reply_to_bytes(known)
     names = ("delta", "buffers", *known.change)
     odd = st.dictionaries(st.sampled_from(names), st.sampled_from(_FILLS), min_size=1)
     inputs = st.one_of(tensors.files([sample], "mnemos"), odd.map(partial(_filled, known)))
@@ -106,11 +107,11 @@ def round(folder: Path) -> Target:
     return Target(read, inputs, [sample], [*tensors.nasty(sample, "mnemos"), *nasty])
 
 
-def _filled(update: Update, fills: Mapping[str, float]) -> bytes:
+def _filled(update: TrainReply, fills: Mapping[str, float]) -> bytes:
     """An update some of whose tensors hold one number only."""
     change = {name: _full(value, fills.get(name)) for name, value in update.change.items()}
     delta, buffers = (_full(getattr(update, name), fills.get(name)) for name in ("delta", "buffers"))
-    return update_to_bytes(replace(update, delta=delta, buffers=buffers, change=change))
+    return reply_to_bytes(replace(update, delta=delta, buffers=buffers, change=change))
 
 
 def _full(tensor: Tensor, fill: float | None) -> Tensor:
@@ -120,7 +121,7 @@ def _full(tensor: Tensor, fill: float | None) -> Tensor:
 def checkpoint(folder: Path) -> Target:
     """A run goes on from it, so everything in it is used."""
     federation = Federation(load_experiment(SMALL))
-    federation.states.keep_in(folder / "states")
+    federation.client_states.keep_in(folder / "states")
     path = folder / "checkpoints" / "round-00000001.safetensors"
     with closing(Store(folder / "metrics.jsonl")) as metrics, federation.open() as runner:
         metrics.append(federation.advance(runner).records)
@@ -135,8 +136,8 @@ def checkpoint(folder: Path) -> Target:
             Checkpoints(path.parent).restore(federation, metrics)
         with federation.open() as runner:  # the next round is possible, too
             for client in range(4):
-                if client in federation.states:
-                    federation.states[client]
+                if client in federation.client_states:
+                    federation.client_states[client]
             federation.advance(runner)
 
     return Target(read, tensors.files([sample], "mnemos"), [sample], tensors.nasty(sample, "mnemos"))
@@ -188,7 +189,7 @@ def _exchanged() -> tuple[bytes, bytes]:
     """A task and its update, of a method that sends and keeps something beside the model."""
     federation = Federation(load_experiment(SMALL))
     with closing(federation), federation.open() as runner:
-        tasks = list(federation._tasks(1, runner))
+        tasks = list(federation.requests(1, runner))
         update = next(iter(runner.run(tasks[:1])))
-    assert isinstance(update, Update)
-    return tasks[0].to_bytes(), update_to_bytes(update)
+    assert isinstance(update, TrainReply)
+    return tasks[0].to_bytes(), reply_to_bytes(update)

@@ -24,14 +24,14 @@ from fuzzing.messages import SMALL
 from mnemos.data.folder import recall, remember
 from mnemos.engines.engine import engines
 from mnemos.errors import ConfigError
-from mnemos.overrides import dump_yaml
+from mnemos.experiment.overrides import dump_yaml
 from mnemos.report.page.collect import collect
 from mnemos.report.page.render import render
 from mnemos.report.reading import Reader, read
-from mnemos.runs.forgetting import measured_rounds
+from mnemos.runs.forgetting_matrix import measured_rounds
 from mnemos.runs.progress import progress
 from mnemos.runs.run import Run
-from mnemos.runs.study import recorded, variants_of
+from mnemos.studies.study import recorded, variants_of
 
 _NASTY = [
     b"",

@@ -15,9 +15,9 @@ from mnemos.data.partition import Assignment
 from mnemos.data.stream import Setting
 from mnemos.data.streams.static import Still
 from mnemos.errors import ConfigError
-from mnemos.experiment import load_experiment
-from mnemos.federation import Federation
-from mnemos.measures.continual import Answers, Continual
+from mnemos.experiment.experiment import load_experiment
+from mnemos.federation.federation import Federation
+from mnemos.measures.continual import Continual, TaskAnswers
 from mnemos.measures.measure import Moment, Occasions, Opening, Record, Scores
 from mnemos.measures.task_forgetting import TaskForgetting
 from mnemos.runs.execute import Silent, resume
@@ -131,7 +131,7 @@ def test_a_task_without_a_sample_has_no_number():
 
 
 def test_a_class_of_no_task_is_never_an_answer():
-    answers = Answers(SCORES, [np.array([0, 3])], [0])
+    answers = TaskAnswers(SCORES, [np.array([0, 3])], [0])
     assert answers.sizes.tolist() == [3]
     assert answers.right.tolist() == answers.aware.tolist() == [2]
 
@@ -294,7 +294,7 @@ def test_what_the_watch_sees_is_what_came_back(streamed):
         assert set(after) == {(update.client, task) for update in updates for task in discovered}
         for update in updates:
             scores = evaluator(before.model + update.delta, update.buffers, federation.dataset.test)
-            answers = Answers(scores, flow.tasks, discovered)
+            answers = TaskAnswers(scores, flow.tasks, discovered)
             expected = dict(answers.shares(answers.right))
             for task in discovered.tolist():
                 assert after[update.client, task] == pytest.approx(expected[task])

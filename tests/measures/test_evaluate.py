@@ -9,20 +9,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from mnemos.common.rng import generator
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.partition import Assignment
 from mnemos.data.stream import Setting
 from mnemos.data.streams.static import Still
-from mnemos.experiment import load_experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import load_experiment
+from mnemos.federation.federation import Federation
 from mnemos.measures import evaluate
 from mnemos.measures.accuracy import ClassAccuracy, ClientAccuracy
 from mnemos.measures.evaluate import Evaluator
 from mnemos.measures.measure import Moment, Record, Scores, measures
 from mnemos.models.model import build_model, models
-from mnemos.rng import generator
 from mnemos.runs.store import Store, read_metrics
 from mnemos.vector import Layout
+from support.play import play
 
 MODELS = {
     "logistic": {"name": "logistic"},
@@ -266,7 +267,7 @@ def test_measures_of_an_experiment(tiny, tmp_path):
         weighted = sum(held[client] * value for client, value in by_client.items()) / held.sum()
         assert weighted == pytest.approx(outcome.validation.accuracy, rel=1e-12)
 
-    labels = {"validation": federation.dataset.train.labels[federation._held_out]}
+    labels = {"validation": federation.dataset.train.labels[federation.assignment.union_held_out()]}
     labels["test"] = federation.dataset.test.labels
     for outcome, part in ((first, "validation"), (second, "test")):
         counts = torch.bincount(labels[part]).tolist()
@@ -287,10 +288,7 @@ def test_measures_of_an_experiment(tiny, tmp_path):
 
 def test_measures_run_at_evaluations_only(tiny):
     changes = {**tiny, "measures": ["client-accuracy"], "evaluate": {"every": 2, "test_last": 0}, "rounds": 3}
-    federation = Federation(load_experiment({}, changes))
-    with federation.open() as runner:
-        outcomes = [federation.advance(runner) for _ in range(3)]
-    federation.close()
+    _, outcomes = play(load_experiment({}, changes))
     measured = [sum(r.name == "validation_accuracy" for r in outcome.records) for outcome in outcomes]
     assert measured == [0, 13, 13]  # twelve clients and all together
     assert all(math.isfinite(record.value) for outcome in outcomes for record in outcome.records)

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 
 import mnemos
-from mnemos.client import fresh_model
+from mnemos.client.trainer import fresh_model
 from mnemos.data.augment import normalise
 from mnemos.data.partition import Assignment
 from mnemos.data.stream import Setting
 from mnemos.data.streams.static import Still
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.measures.forgetting import Forgetting, is_due
 from mnemos.measures.measure import Opening, Record, Scores
 from mnemos.runs.execute import Silent, resume
@@ -182,6 +182,79 @@ def test_it_needs_validation_data(tiny, forgetting):
     tiny["partition"]["validation"] = 0
     with pytest.raises(ConfigError, match=r"^evaluate\.forgetting: .* raise partition\.validation$"):
         Federation(Experiment.parse(asking(tiny, forgetting)))
+
+
+# --- by its registered name ---------------------------------------------------------------------------
+
+
+def named(tiny, rounds, **changes):
+    return {**tiny, **changes, "measures": [{"name": "forgetting", "rounds": rounds}]}
+
+
+@pytest.mark.parametrize(
+    ("measure", "rounds"), [("forgetting", 10), ({"name": "forgetting", "rounds": [2, 9]}, (2, 9))]
+)
+def test_it_is_a_registered_measure(measure, rounds):
+    """By hand: of rounds 1 to 10, 10 asks for 1 and 10, and [2, 9] for those two."""
+    experiment = Experiment.parse({"measures": [measure], "rounds": 10})
+    assert experiment.watching == (Forgetting(rounds=rounds),)
+    assert experiment.forgetting_rounds == rounds
+    (measure,) = experiment.watching
+    due = [round for round in range(1, 11) if measure.watch(replace(OPENING, round=round)) is not None]
+    assert due == ([1, 10] if rounds == 10 else [2, 9])
+
+
+@pytest.mark.parametrize("rounds", [2, [1, 3]])
+def test_both_spellings_record_the_same_bytes(tiny, tmp_path, rounds):
+    short = mnemos.run(asking(tiny, rounds), out=tmp_path / "short")
+    long = mnemos.run(named(tiny, rounds), out=tmp_path / "long")
+    for file in ("metrics.jsonl", "model.safetensors"):
+        assert long.file(file).read_bytes() == short.file(file).read_bytes()
+    assert long.experiment.hash() != short.experiment.hash()
+
+
+def test_the_short_spelling_keeps_its_hash(tiny):
+    """It is a field of `evaluate`, and no measure is added to what is hashed."""
+    experiment = Experiment.parse(asking(tiny, 2))
+    assert experiment.watching == (Forgetting(rounds=2),)
+    assert experiment.measures == ()
+    assert experiment.model_dump(mode="json")["evaluate"]["forgetting"] == 2
+    assert Experiment.parse(tiny).watching == ()
+
+
+@pytest.mark.parametrize("rounds", [-1, [0], "all", True])
+def test_both_spellings_take_the_same_rounds(tiny, rounds):
+    with pytest.raises(
+        ConfigError, match=r"^evaluate\.forgetting: found .* list of rounds from 1 on"
+    ) as short:
+        Experiment.parse(asking(tiny, rounds))
+    with pytest.raises(ConfigError, match=r"^measures\.0\.rounds: ") as long:
+        Experiment.parse(named(tiny, rounds))
+    assert long.value.message == short.value.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"evaluate": {"forgetting": 3}}, "found forgetting in measures and in evaluate.forgetting"),
+        ({"partition": {"validation": 0}}, "measures.forgetting: forgetting is measured on validation data"),
+        ({"clock": "fedasync"}, "measures.forgetting: found a measure which needs"),
+        ({"model": {"name": "mixed", "of": [{"model": "mlp"}, {"model": "logistic"}]}},
+         "measures.forgetting: forgetting compares clients"),
+    ],
+)  # fmt: skip
+def test_what_it_does_not_go_with(tiny, changes, sentence):
+    with pytest.raises(ConfigError) as error:
+        Federation(Experiment.parse(named({**tiny, **changes}, 2)))
+    assert str(error.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("rounds", [0, []])
+def test_a_measure_in_no_round_is_refused(tiny, rounds):
+    with pytest.raises(
+        ConfigError, match=r"^measures\.forgetting\.rounds: found .*, so it would be measured in"
+    ):
+        Federation(Experiment.parse(named(tiny, rounds)))
 
 
 # --- in a federation ----------------------------------------------------------------------------------

@@ -12,12 +12,13 @@ from mnemos.api import run
 from mnemos.data.partition import Assignment
 from mnemos.data.stream import Flow, Setting
 from mnemos.data.streams.static import Still
-from mnemos.experiment import load_experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import load_experiment
+from mnemos.federation.federation import Federation
 from mnemos.measures.measure import Moment, Record, Scores
 from mnemos.measures.personalised import Personalised
 from mnemos.runs.store import overall
 from mnemos.vector import Layout
+from support.play import play
 
 OWN = ("personalised_accuracy", "plain_accuracy")
 TEST = ("personalised_test_accuracy", "plain_test_accuracy")
@@ -240,11 +241,7 @@ def test_labels_are_counted_once_and_only_for_those_who_ask(tiny, monkeypatch):
 
     monkeypatch.setattr(Still, "counts", counting)
     for names, expected in ((["client-accuracy", "class-accuracy"], []), (["personalised"], [2, 4])):
-        federation = Federation(load_experiment({}, {**tiny, "measures": names}))
-        with federation.open() as runner:
-            for _ in range(4):
-                federation.advance(runner)
-        federation.close()
+        play(load_experiment({}, {**tiny, "measures": names}))
         assert calls == expected
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.ranks import layer_values
 from mnemos.ranks.layers import network_value
 from mnemos.ranks.spectra import ranked

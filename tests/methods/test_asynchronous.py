@@ -4,7 +4,8 @@ With h = 1, η = ½ and one step, a client that is sent x has y = (x + a) / 2, a
 """
 
 import pytest
-from quadratic import near, play
+
+from support.quadratic import near, play
 
 LOCAL = {"lr": 0.5, "steps": 1}
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from mnemos.data.augment import normalise
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.methods.part import buffer_policies
 from mnemos.models.model import Classifier
 
@@ -43,7 +43,7 @@ class Watched(Federation):
     """A federation that keeps what clients received and sent in each round."""
 
     def __init__(self, policy, engine, **changes):
-        self.received, self.sent, self.servers, self.outcomes = [], [], [], []
+        self.received, self.sent, self.statistics, self.outcomes = [], [], [], []
         super().__init__(
             Experiment.parse(
                 {
@@ -60,13 +60,13 @@ class Watched(Federation):
             ),
             checks=(self._see,),
         )
-        self.servers.append(self.server.buffers.clone())
+        self.statistics.append(self.server.buffers.clone())
         with self.open() as runner:
             for number in range(1, ROUNDS + 1):
-                self.received.append({task.client: task.buffers for task in self._tasks(number, runner)})
+                self.received.append({task.client: task.buffers for task in self.requests(number, runner)})
                 self.sent.append({})
                 self.outcomes.append(self.advance(runner))
-                self.servers.append(self.server.buffers.clone())
+                self.statistics.append(self.server.buffers.clone())
         self.close()
 
     def _see(self, update, layout):
@@ -113,8 +113,10 @@ def test_average(watched, engine):
     """Everyone gets the server's, and the server's are the mean by samples of what comes back."""
     federation = watched("average", engine)
     for number in range(ROUNDS):
-        assert all(torch.equal(b, federation.servers[number]) for b in federation.received[number].values())
-        torch.testing.assert_close(federation.servers[number + 1], federation.mean(number))
+        assert all(
+            torch.equal(b, federation.statistics[number]) for b in federation.received[number].values()
+        )
+        torch.testing.assert_close(federation.statistics[number + 1], federation.mean(number))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -126,12 +128,12 @@ def test_local(watched, engine):
         for client, buffers in federation.received[number].items():
             if client in own:
                 assert torch.equal(buffers, own[client])
-                assert not torch.allclose(buffers, federation.servers[number], atol=1e-2)
+                assert not torch.allclose(buffers, federation.statistics[number], atol=1e-2)
                 returned += 1
             else:
-                assert torch.equal(buffers, federation.servers[number])
+                assert torch.equal(buffers, federation.statistics[number])
         own |= {client: update.buffers for client, update in federation.sent[number].items()}
-        torch.testing.assert_close(federation.servers[number + 1], federation.mean(number))
+        torch.testing.assert_close(federation.statistics[number + 1], federation.mean(number))
     assert returned > 3
 
 
@@ -141,7 +143,7 @@ def test_server_and_leave_out(watched, policy, engine):
     """The statistics of the beginning, mean 0, variance 1 and no batch, for everyone and for ever."""
     federation = watched(policy, engine)
     beginning = torch.tensor([0.0] * 8 + [1.0] * 8 + [0.0])
-    assert all(torch.equal(buffers, beginning) for buffers in federation.servers)
+    assert all(torch.equal(buffers, beginning) for buffers in federation.statistics)
     for received in federation.received:
         assert all(torch.equal(buffers, beginning) for buffers in received.values())
 

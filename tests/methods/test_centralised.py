@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from quadratic import near, play
 
-from mnemos.client import fresh_model
-from mnemos.data.batches import Ration, order
+from mnemos.client.trainer import fresh_model
+from mnemos.client.workload import LocalWorkload, order
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
+from support import quadratic
+from support.play import play
+from support.quadratic import near
 
 
 def experiment(**changes):
@@ -28,26 +30,18 @@ def experiment(**changes):
     )
 
 
-def advance(description):
-    federation = Federation(description)
-    with federation.open() as runner:
-        outcomes = [federation.advance(runner) for _ in range(description.rounds)]
-    federation.close()
-    return federation, outcomes
-
-
 def test_it_is_plain_training_on_the_union():
     """Against a loop of torch.optim.SGD over the same batches, its momentum going on from round to round."""
     description = experiment()
-    federation, _ = advance(description)
+    federation, _ = play(description)
     samples = torch.from_numpy(federation.assignment.train(0))
     module = fresh_model(federation.plan, federation.dataset)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
     split, (mean,), (std,) = federation.dataset.train, federation.dataset.mean, federation.dataset.std
     for number in (1, 2, 3):
-        ration = Ration(samples, 32, 2, federation.plan.local.steps, 0.0, False)
-        places = order(ration, (0, number, 0))
-        for some in torch.split(places, ration.epoch * ration.passes)[: ration.total]:
+        workload = LocalWorkload(samples, 32, 2, federation.plan.local.steps, 0.0, False)
+        places = order(workload, (0, number, 0))
+        for some in torch.split(places, workload.epoch * workload.passes)[: workload.total]:
             x = (split.samples[samples[some]].float() - mean) / std
             optimizer.zero_grad()
             F.cross_entropy(module(x), split.labels[samples[some]]).backward()
@@ -57,7 +51,7 @@ def test_it_is_plain_training_on_the_union():
 
 
 def test_it_has_everybodys_samples_once_and_nobody_elses_validation_data():
-    central, _ = advance(experiment(rounds=1))
+    central, _ = play(experiment(rounds=1))
     clients = Federation(experiment(method="fedavg"))
     clients.close()
     train = np.concatenate([clients.assignment.train(k) for k in range(10)])
@@ -68,18 +62,18 @@ def test_it_has_everybodys_samples_once_and_nobody_elses_validation_data():
 
 def test_the_cohorts_budget_is_its_clients_steps():
     """Three clients of a round with two epochs of ⌈n / 32⌉ steps each, by the mean client."""
-    federation, _ = advance(experiment(rounds=1))
+    federation, _ = play(experiment(rounds=1))
     fedavg = Federation(experiment(method="fedavg"))
     fedavg.close()
     each = 2 * np.ceil(fedavg.assignment.train_sizes() / 32).mean()
     assert federation.plan.local.steps == round(3 * each)
-    fixed, _ = advance(experiment(rounds=1, local={"steps": 5}))
+    fixed, _ = play(experiment(rounds=1, local={"steps": 5}))
     assert fixed.plan.local.steps == 15
 
 
 def test_a_clients_budget_is_its_epochs():
     """Ten epochs a round over the union, by hand: w ← w − η (w − a) with a the mean of all, 10 times."""
-    found = play(
+    found = quadratic.play(
         {"name": "centralised", "budget": "client"},
         {"epochs": 10, "batch": 8, "lr": 0.5},
         h=[1, 1],
@@ -90,8 +84,8 @@ def test_a_clients_budget_is_its_epochs():
 
 
 def test_it_learns_what_the_federation_does_not():
-    _, (*_, central) = advance(experiment(rounds=8))
-    _, (*_, fedavg) = advance(experiment(rounds=8, method="fedavg"))
+    _, (*_, central) = play(experiment(rounds=8))
+    _, (*_, fedavg) = play(experiment(rounds=8, method="fedavg"))
     assert central.test.accuracy > fedavg.test.accuracy
 
 

@@ -5,12 +5,13 @@ import torch
 from torch import nn
 
 import mnemos
-from interrupt import Stop
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.methods.method import methods
 from mnemos.runs.execute import resume
 from mnemos.vector import Layout
+from support.interrupt import Stop
+from support.play import play
 
 SCAFFOLD_I = {"name": "scaffold", "correction": {"name": "scaffold", "option": "I"}}
 MIXED = {
@@ -75,20 +76,17 @@ def experiment(case, engine="serial", loss="ce", **changes):
 def train(description):
     federation = Federation(description)
     start = federation.server.model
-    with federation.open() as runner:
-        for _ in range(description.rounds):
-            outcome = federation.advance(runner)
-    federation.close()
+    outcome = play(federation)[1][-1]
     return federation, outcome, float((federation.server.model - start).norm())
 
 
 def remembered(federation):
     """Everything that is kept between rounds."""
-    clients, _ = federation.states.index()
-    found = {f"server {name}": value for name, value in federation.server.state.items()}
+    clients, _ = federation.client_states.index()
+    found = {f"server {name}": value for name, value in federation.server.tensors.items()}
     for client in sorted(clients.tolist()):
-        found |= {f"{client} {name}": value for name, value in federation.states[client].items()}
-    return {"model": federation.server.model, "buffers": federation.server.buffers, **found}
+        found |= {f"{client} {name}": value for name, value in federation.client_states[client].items()}
+    return found
 
 
 def assert_same(found, expected):

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from bernoulli import bernoulli
-from quadratic import near, play
 from torch import nn
 
-from mnemos.methods.exchange import Server, Update, Weight
-from mnemos.methods.fedavg import FedAvg
+from mnemos.methods.exchange import Server, TrainReply, Weight
 from mnemos.methods.fold import WeightedMean
+from mnemos.methods.presets.fedavg import FedAvg
 from mnemos.vector import Layout
+from support.bernoulli import bernoulli
+from support.quadratic import near, play
 
 
 def sigmoid(z):
@@ -68,7 +68,15 @@ def test_three_rounds_of_uniform_weights_by_hand():
 
 def update(client, delta, buffers, samples, **change):
     vectors = {name: torch.tensor(value) for name, value in change.items()}
-    return Update(client, 1, samples, 1, 0.0, torch.tensor(delta), torch.tensor(buffers), vectors, {})
+    return TrainReply(client, 1, samples, 1, 0.0, torch.tensor(delta), torch.tensor(buffers), vectors, {})
+
+
+class Counting(nn.Linear):
+    """A linear layer without bias, and with a buffer of one number."""
+
+    def __init__(self, size):
+        super().__init__(size, 1, bias=False)
+        self.register_buffer("count", torch.zeros(1))
 
 
 def test_fold_by_hand():
@@ -76,9 +84,7 @@ def test_fold_by_hand():
 
     Uploaded changes are averaged without weights: (1 + 3) / 2 = 2.
     """
-    layout = Layout.of(nn.Linear(2, 1, bias=False))
-    fold = WeightedMean(layout)
-    fold._buffers = torch.zeros(1)
+    fold = WeightedMean(Layout.of(Counting(2)))
     fold.add(update(0, [1.0, 2.0], [4.0], 3, c=[1.0]), Weight.of(3.0))
     fold.add(update(1, [5.0, -2.0], [8.0], 1, c=[3.0]), Weight.of(1.0))
     result = fold.result()
@@ -93,9 +99,7 @@ def test_fold_with_a_weight_for_each_parameter():
 
     Δ = ((1·1 + 3·5) / 4, (1·2 + 0) / 1) = (4, 2).
     """
-    layout = Layout.of(nn.Linear(2, 1, bias=False))
-    fold = WeightedMean(layout)
-    fold._buffers = torch.zeros(1)
+    fold = WeightedMean(Layout.of(Counting(2)))
     fold.add(update(0, [1.0, 2.0], [4.0], 2), Weight(torch.tensor([1.0, 1.0]), 2.0))
     fold.add(update(1, [5.0, -2.0], [8.0], 2), Weight(torch.tensor([3.0, 0.0]), 2.0))
     assert fold.result().delta.tolist() == [4.0, 2.0]
@@ -104,9 +108,7 @@ def test_fold_with_a_weight_for_each_parameter():
 
 @pytest.mark.parametrize(("policy", "expected"), [("average", 5.0), ("server", 1.0)])
 def test_buffer_policies(policy, expected):
-    layout = Layout.of(nn.Linear(1, 1, bias=False))
-    fold = WeightedMean(layout)
-    fold._buffers = torch.zeros(1)
+    fold = WeightedMean(Layout.of(Counting(1)))
     fold.add(update(0, [1.0], [5.0], 2), Weight.of(2.0))
     method = FedAvg.parse({"buffers": policy})
     after = method.server_step(Server(torch.zeros(1), torch.tensor([1.0]), {}), fold.result())

@@ -3,18 +3,18 @@
 import math
 
 import pytest
-import quadratic
 import torch
 import torch.nn.functional as F
-from bernoulli import bernoulli
 from torch import nn
 
 from mnemos.data.augment import normalise
 from mnemos.methods.exchange import Batch, Client
-from mnemos.methods.fedcurv import Curvature
+from mnemos.methods.presets.fedcurv import Curvature
 from mnemos.models.functional import Functional
 from mnemos.models.model import Classifier
 from mnemos.objectives.ce import CrossEntropy
+from support import quadratic
+from support.bernoulli import bernoulli
 
 FISHER, ANCHOR, ROUND = "fedcurv.fisher", "fedcurv.anchor", "fedcurv.round"
 
@@ -51,7 +51,7 @@ def test_two_rounds_by_hand(include_self):
         assert server.server.model.tolist() == pytest.approx([0.25, -0.25])
         assert server.server.state[FISHER].tolist() == pytest.approx([2 * f, 2 * f])
         assert server.server.state[ANCHOR].tolist() == pytest.approx([0.0, 0.0], abs=1e-7)
-        assert server.states[0][ANCHOR].tolist() == pytest.approx([f / 2, -f / 2])
+        assert server.client_states[0][ANCHOR].tolist() == pytest.approx([f / 2, -f / 2])
         server.advance(runner)
     pull = (strength * f, strength * f) if include_self else (1.5 * strength * f, -0.5 * strength * f)
     u0, u1 = 0.25 - (s - 1) - pull[0], 0.25 - s - pull[1]
@@ -87,20 +87,20 @@ def test_only_the_last_rounds_clients_are_summed():
     """With half of the clients a round, the sums are over this round's clients and no one else's."""
     federation = digits({"name": "fedcurv", "strength": 0.1}, rounds=3)
     cohort = federation.cohort(3).tolist()
-    states = [federation.states[client] for client in cohort]
+    states = [federation.client_states[client] for client in cohort]
     assert all(float(state[ROUND]) == 3.0 for state in states)
     for name in (FISHER, ANCHOR):
         torch.testing.assert_close(federation.server.state[name], sum(state[name] for state in states))
     others = set(federation.cohort(1).tolist() + federation.cohort(2).tolist()) - set(cohort)
     assert others
-    assert all(float(federation.states[client][ROUND]) < 3.0 for client in others)
+    assert all(float(federation.client_states[client][ROUND]) < 3.0 for client in others)
 
 
 def test_fisher_is_the_mean_of_squared_gradients_of_single_samples():
     """Against autograd, sample by sample, at the client's trained model."""
     federation = digits({"name": "fedcurv"}, rounds=1)
     with federation.open() as runner:
-        (update,) = runner.run([next(iter(federation._tasks(2, runner)))])
+        (update,) = runner.run([next(iter(federation.requests(2, runner)))])
     end = federation.server.model + update.delta
     dataset = federation.dataset
     indices = torch.from_numpy(federation.assignment.train(update.client))
@@ -126,7 +126,7 @@ def test_samples_that_only_fill_a_batch_up_add_nothing():
     w = torch.tensor([1.0, -1.0])
     batch = Batch(torch.tensor([[2.0], [7.0]]), torch.tensor([0, 1]), torch.tensor([1.0, 0.0]))
     client = Client(w, {}, {}, torch.ones(2), torch.ones(2), torch.ones(2))
-    found = Curvature().survey(w, functional.net(w, torch.zeros(0)), CrossEntropy(), batch, client)
+    found = Curvature().data_pass(w, functional.net(w, torch.zeros(0)), CrossEntropy(), batch, client)
     expected = 4 * (1 - sigmoid(4.0)) ** 2
     assert found[FISHER].tolist() == pytest.approx([expected, expected], rel=1e-4)
 

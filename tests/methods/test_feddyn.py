@@ -1,7 +1,8 @@
 """FedDyn against numbers worked out by hand (Acar et al., 2021, algorithm 1)."""
 
 import torch
-from quadratic import near, on_digits, play
+
+from support.quadratic import near, on_digits, play
 
 H = "feddyn.h"
 

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
-from mnemos.local import Local
-from mnemos.methods.exchange import Cohort, Server, Update
-from mnemos.methods.fedavg import FedAvg
-from mnemos.methods.feder import FedEr
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
+from mnemos.methods.exchange import Cohort, Server, TrainReply
 from mnemos.methods.part import weightings
+from mnemos.methods.presets.fedavg import FedAvg
+from mnemos.methods.presets.feder import FedEr
+from mnemos.optim.local import Local
 from mnemos.vector import Layout
+from support.play import play
 
 LN2 = math.log(2)
 
@@ -51,7 +52,7 @@ def model(a, b, c, others):
 
 def update(client, end, start, buffers=0.0, samples=1):
     delta = end - start
-    return Update(client, 1, samples, 1, 0.0, delta, torch.full((LAYOUT.buffer_size,), buffers), {}, {})
+    return TrainReply(client, 1, samples, 1, 0.0, delta, torch.full((LAYOUT.buffer_size,), buffers), {}, {})
 
 
 def aggregate(method, ends, start=None, buffers=(0.0, 0.0, 0.0), samples=(1, 1, 1)):
@@ -225,7 +226,7 @@ def test_weights_sum_to_one_for_any_input(rows, name, form, noisy):
     start = torch.zeros(layout.size)
     buffers = torch.zeros(layout.buffer_size)
     updates = tuple(
-        Update(k, 1, 1, 1, 0.0, torch.tensor(row + rest), buffers, {}, {}) for k, row in enumerate(rows)
+        TrainReply(k, 1, 1, 1, 0.0, torch.tensor(row + rest), buffers, {}, {}) for k, row in enumerate(rows)
     )
     weighting = weightings.parse({"name": name, "form": form, "noisy": noisy})
     weights = list(weighting.weigh_cohort(Cohort(start, torch.zeros(0), updates, layout)))
@@ -290,9 +291,7 @@ def test_weights_are_recorded_for_each_client_and_layer():
             }
         )
     )
-    with federation.open() as runner:
-        outcome = federation.advance(runner)
-    federation.close()
+    outcome = play(federation, 1)[1][0]
     found = [record for record in outcome.records if record.name == "weight"]
     layers = {record.layer for record in found}
     assert len(layers) >= 2

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from quadratic import near, on_digits, play
 
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
-from mnemos.methods.fednova import effective_steps
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
+from mnemos.methods.presets.fednova import effective_steps
 from mnemos.optim.optimizer import Optimizer
 from mnemos.optim.sgd import Sgd
+from support.quadratic import near, on_digits, play
 
 
 class Signs(Optimizer):

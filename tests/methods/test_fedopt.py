@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from quadratic import near, on_digits, play
+
+from support.quadratic import near, on_digits, play
 
 STEP = {"lr": 0.5, "steps": 1}
 """With h = 1 a client goes half of the way to its a: Δ = ½ (a − x)."""

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from quadratic import near, on_digits, play
 
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
+from mnemos.experiment.experiment import Experiment
+from support.quadratic import near, on_digits, play
 
 
 def test_three_rounds_by_hand():

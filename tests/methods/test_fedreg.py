@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from mnemos.data.augment import normalise
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.methods.exchange import Batch, Client
-from mnemos.methods.fedreg import Regularised, _without
+from mnemos.methods.presets.fedreg import Regularised, _without
 from mnemos.models.functional import Functional
 from mnemos.models.model import Classifier
 from mnemos.objectives.ce import CrossEntropy
@@ -74,7 +74,7 @@ def test_samples_that_only_fill_a_batch_up_change_nothing(norm, seed):
 def test_the_point_of_the_gradient_by_hand(gamma, expected):
     """x = (1, 2), w = (5, −2): γ = ¼ of the way is (1 + 1, 2 − 1)."""
     client = Client(torch.tensor([1.0, 2.0]), {}, {}, torch.ones(2), torch.ones(2), torch.ones(2))
-    assert Regularised(gamma=gamma).look(torch.tensor([5.0, -2.0]), client).tolist() == expected
+    assert Regularised(gamma=gamma).gradient_point(torch.tensor([5.0, -2.0]), client).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_follows_a_step_by_hand():
     batch = Batch(torch.tensor([[2.0]]), torch.tensor([0]))
     client = Client(torch.zeros(2), {}, {}, torch.tensor([1.0, 0.0]), torch.ones(2), torch.ones(2))
     w = torch.tensor([0.5, -0.25])
-    after = Regularised().settle(w, linear([0.5], [-0.25]), CrossEntropy(), batch, client)
+    after = Regularised().after_step(w, linear([0.5], [-0.25]), CrossEntropy(), batch, client)
     assert after.tolist() == pytest.approx([0.125, 0.125])
 
 
@@ -117,7 +117,7 @@ def test_a_drift_the_other_way_by_hand():
     batch = Batch(torch.tensor([[2.0]]), torch.tensor([0]))
     client = Client(torch.zeros(2), {}, {}, torch.tensor([1.0, 0.0]), torch.ones(2), torch.ones(2))
     w = torch.tensor([-0.5, -0.25])
-    after = Regularised().settle(w, linear([-0.5], [-0.25]), CrossEntropy(), batch, client)
+    after = Regularised().after_step(w, linear([-0.5], [-0.25]), CrossEntropy(), batch, client)
     assert after.tolist() == pytest.approx([-0.375, -0.375])
 
 
@@ -143,7 +143,7 @@ def mlp(vector):
     return module
 
 
-def settled(w, old, x, labels, steps):
+def stepped(w, old, x, labels, steps):
     """(w after the projections, a₁, a₂), with modules and autograd."""
     module = mlp(old)
     pseudo = generate(module, x, labels, 0.1, steps)
@@ -166,12 +166,12 @@ def test_what_follows_a_step_against_plain_pytorch(uphill):
     old = 0.3 * torch.randn(610, generator=generator)
     w = old + 0.1 * torch.randn(610, generator=generator)
     w = w + uphill * slope_at(mlp(old), old, x, labels)
-    expected, a1, a2 = settled(w, old, x, labels, steps=5)
+    expected, a1, a2 = stepped(w, old, x, labels, steps=5)
     assert a1 > 0
     assert (a2 > 0) == (uphill > 0)
     client = Client(old, {}, {}, torch.ones(10), torch.ones(10), torch.ones(10))
     part = Regularised(generate_steps=5)
-    found = part.settle(w, functional.net(w, EMPTY), CrossEntropy(), Batch(x, labels), client)
+    found = part.after_step(w, functional.net(w, EMPTY), CrossEntropy(), Batch(x, labels), client)
     assert float((found - expected).norm()) < 1e-4 * float((expected - w).norm())
 
 
@@ -191,7 +191,7 @@ def test_a_clients_round_against_plain_pytorch():
         )
     )
     with federation.open() as runner:
-        task = next(iter(federation._tasks(1, runner)))
+        task = next(iter(federation.requests(1, runner)))
         (update,) = runner.run([task])
     federation.close()
 
@@ -202,7 +202,7 @@ def test_a_clients_round_against_plain_pytorch():
     w, free = old, old
     for _ in range(3):
         w = w - lr * slope_at(module, gamma * w + (1 - gamma) * old, x, labels)
-        w, _, _ = settled(w, old, x, labels, steps)
+        w, _, _ = stepped(w, old, x, labels, steps)
         free = free - lr * slope_at(module, free, x, labels)
     assert float((old + update.delta - w).norm()) < 1e-4 * float((w - old).norm())
     assert float((free - w).norm()) > 1e-2 * float((w - old).norm())

@@ -7,9 +7,10 @@ from torch import nn
 
 from mnemos.data.augment import normalise
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.models.model import Classifier
+from support.play import play
 
 LR = 0.5
 
@@ -33,10 +34,7 @@ def federation(engine="serial", **changes):
 
 
 def advance(server, rounds):
-    with server.open() as runner:
-        for _ in range(rounds):
-            server.advance(runner)
-    server.close()
+    play(server, rounds)
     return server.server.model
 
 

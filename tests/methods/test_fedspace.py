@@ -2,11 +2,13 @@
 
 import pytest
 import torch
-from quadratic import near, play
 
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.objectives.tce import TaskCrossEntropy
+from support import quadratic
+from support.play import play
+from support.quadratic import near
 
 
 def experiment(method, **changes):
@@ -25,12 +27,7 @@ def experiment(method, **changes):
 
 
 def trained(method, **changes):
-    federation = Federation(experiment(method, **changes))
-    with federation.open() as runner:
-        for _ in range(federation.experiment.rounds):
-            federation.advance(runner)
-    federation.close()
-    return federation
+    return play(experiment(method, **changes))[0]
 
 
 PLAIN = {"name": "fedavg", "loss": "task-ce", "head": {"rotations": True, "temperature": 0.1}}
@@ -77,7 +74,7 @@ def test_mixing_by_hand():
     From w the clients go to w/2 and w/2 + 2: their mean is w/2 + 1, and the server goes half the way there:
     w ← ¾ w + ½. From 0: ½, 7/8, 37/32.
     """
-    played = play(
+    played = quadratic.play(
         {"name": "fedavg", "server": {"name": "mix", "rho": 0.5}},
         {"steps": 1, "lr": 0.5},
         h=(1.0, 1.0),
@@ -99,7 +96,7 @@ def test_what_clients_know_of_their_tasks():
     federation = Federation(experiment("fedspace"))
     with federation.open() as runner:
         for number in range(1, 11):
-            for task in federation._tasks(number, runner):
+            for task in federation.requests(number, runner):
                 flow, labels = federation.flow, federation.dataset.train.labels[task.samples]
                 reached = flow.reached(task.client, number).tolist()
                 classes = {c for one in reached for c in flow.tasks[one].tolist()}
@@ -125,8 +122,8 @@ def test_it_combines_on_every_engine(method, engine):
     serial, other = trained(method, rounds=5), trained(method, rounds=5, engine=engine)
     tolerance = {"rtol": 0, "atol": 0} if engine == "threads" else {"rtol": 1e-3, "atol": 1e-4}
     torch.testing.assert_close(other.server.model, serial.server.model, **tolerance)
-    for name, value in serial.server.state.items():
-        torch.testing.assert_close(other.server.state[name], value, **tolerance)
+    for name, value in serial.server.tensors.items():
+        torch.testing.assert_close(other.server.tensors[name], value, **tolerance)
 
 
 def test_prototypes_are_counted_as_traffic():

@@ -3,18 +3,19 @@
 import math
 
 import pytest
-import quadratic
 import torch
-from bernoulli import bernoulli
 from torch import nn
 
-from mnemos.methods.exchange import Server, Update
-from mnemos.methods.gma import Gma
+from mnemos.methods.exchange import Server, TrainReply
+from mnemos.methods.presets.gma import Gma
 from mnemos.vector import Layout
+from support import quadratic
+from support.bernoulli import bernoulli
+from support.play import play
 
 
 def update(client, samples, *delta):
-    return Update(client, 1, samples, 1, 0.0, torch.tensor(delta), torch.zeros(0), {}, {})
+    return TrainReply(client, 1, samples, 1, 0.0, torch.tensor(delta), torch.zeros(0), {}, {})
 
 
 def step(options, weighting="samples"):
@@ -60,9 +61,7 @@ def test_a_federation_by_hand(tau, mask):
     They disagree on both numbers: A = ¾ − ¼ = ½ and the mean is (¼, −¼), taken whole or by half.
     """
     federation = bernoulli({"name": "gma", "server": {"name": "gma", "tau": tau}})
-    with federation.open() as runner:
-        federation.advance(runner)
-    federation.close()
+    play(federation, 1)
     assert federation.server.model.tolist() == pytest.approx([mask / 4, -mask / 4])
 
 

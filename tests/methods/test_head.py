@@ -6,11 +6,11 @@ import torch.nn.functional as F
 
 import mnemos
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.methods.exchange import Batch, Client
-from mnemos.methods.fedavg import FedAvg
 from mnemos.methods.head import Head
+from mnemos.methods.presets.fedavg import FedAvg
 
 TURNED = Head(rotations=True)
 
@@ -47,7 +47,7 @@ def test_many_clients_are_turned_like_each():
     together = Batch(
         *(torch.stack(column) for column in zip(*[(b.x, b.labels) for b in batches], strict=True))
     )
-    found = TURNED.turned(together, 1)
+    found = TURNED.turned(together)
     for row, batch in enumerate(batches):
         alone = TURNED.turned(batch)
         assert torch.equal(found.x[row], alone.x)

@@ -1,21 +1,23 @@
 """Label-owner averaging against numbers worked out by hand."""
 
 import pytest
-import quadratic
 import torch
-from bernoulli import bernoulli
 from torch import nn
 
 from mnemos.errors import ConfigError
-from mnemos.federation import Federation
-from mnemos.methods.exchange import Server, Update
-from mnemos.methods.label_owners import LabelOwnerAveraging
+from mnemos.methods.exchange import Server, TrainReply
+from mnemos.methods.presets.label_owners import LabelOwnerAveraging
 from mnemos.vector import Layout
+from support import quadratic
+from support.bernoulli import bernoulli
+from support.play import play
 
 
 def update(client, samples, held, delta, layout):
     change = {"label-owners.held": torch.tensor(held)}
-    return Update(client, 1, samples, 1, 0.0, torch.full((layout.size,), delta), torch.zeros(0), change, {})
+    return TrainReply(
+        client, 1, samples, 1, 0.0, torch.full((layout.size,), delta), torch.zeros(0), change, {}
+    )
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -60,9 +62,7 @@ def test_a_federation_by_hand(method, expected):
     the means ¾ − ¼ of (½, −½).
     """
     server = bernoulli(method)
-    with server.open() as runner:
-        server.advance(runner)
-    server.close()
+    play(server, 1)
     assert server.server.model.tolist() == pytest.approx(expected)
 
 
@@ -70,9 +70,7 @@ def test_a_row_nobody_of_the_cohort_holds_stays():
     """One client a round, by cross-entropy, which would move both rows."""
     server = bernoulli({"name": "label-owners", "loss": "ce"}, participation=0.5)
     (client,) = server.cohort(1).tolist()
-    with server.open() as runner:
-        server.advance(runner)
-    server.close()
+    play(server, 1)
     expected = [0.5, 0.0] if client == 0 else [0.0, 0.5]
     assert server.server.model.tolist() == pytest.approx(expected)
 
@@ -98,10 +96,7 @@ def test_where_they_do_not_only_the_classifier_differs_from_fedavg():
     found = digits({"name": "label-owners"}, skewed)
     after = {}
     for name in ("label-owners", "fedavg"):
-        federation = Federation(found.experiment.override({"method": {"name": name, "loss": "ce"}}))
-        with federation.open() as runner:
-            federation.advance(runner)
-        federation.close()
+        federation, _ = play(found.experiment.override({"method": {"name": name, "loss": "ce"}}), 1)
         after[name] = federation.layout.views(federation.server.model)
     for name in ("body.1.weight", "body.1.bias"):
         torch.testing.assert_close(after["label-owners"][name], after["fedavg"][name])

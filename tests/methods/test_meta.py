@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from quadratic import digits, near, play
 
 import mnemos
-from interrupt import Stop
 from mnemos.data.load import load
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation, deal
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
+from mnemos.federation.population import partition_samples
+from mnemos.federation.server_learning import server_samples
 from mnemos.methods.meta import Meta
-from mnemos.rounds.meta import drawn
 from mnemos.runs.execute import resume
+from support.interrupt import Stop
+from support.quadratic import digits, near, play
 
 
 def test_the_step_by_hand():
@@ -37,9 +38,9 @@ def test_after_any_methods_round(method):
 def test_the_servers_samples_are_nobody_elses():
     experiment = Experiment.parse({"method": {"name": "fedavg", "meta": {"samples": 100}}})
     dataset = load(experiment.data)
-    servers = drawn(experiment.method.meta, len(dataset.train), experiment.seed)
+    servers = server_samples(experiment.method.meta, len(dataset.train), experiment.seed)
     assert len(np.unique(servers)) == 100
-    dealt = deal(experiment, dataset).order
+    dealt = partition_samples(experiment, dataset).order
     assert not np.isin(servers, dealt).any()
     assert len(dealt) == len(np.unique(dealt)) == 1300  # 13 of 1338 for each of 100 clients
 

@@ -9,11 +9,12 @@ from torch import nn
 from torch.func import grad
 
 from mnemos.data.augment import normalise
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.methods.exchange import Batch, Client
-from mnemos.methods.moon import Contrastive
+from mnemos.methods.presets.moon import Contrastive
 from mnemos.models.model import Classifier
+from support.play import each_round, play
 
 PREVIOUS, SEEN = "moon.previous", "moon.seen"
 
@@ -89,10 +90,7 @@ def build(method, rounds, participation=1.0):
 
 def digits(method, rounds):
     federation = build(method, rounds)
-    with federation.open() as runner:
-        for _ in range(rounds):
-            federation.advance(runner)
-    federation.close()
+    play(federation, rounds)
     return federation
 
 
@@ -126,12 +124,12 @@ def test_a_clients_second_round_against_plain_pytorch():
     federation = digits({"name": "moon", "mu": mu, "temperature": tau}, 1)
     local = {"steps": 2, "batch": 2000, "lr": lr}
     again = Federation(federation.experiment.override({"local": local}))
-    again.server, again.states = federation.server, federation.states
+    again.server, again.client_states = federation.server, federation.client_states
     with again.open() as runner:
-        task = next(iter(again._tasks(2, runner)))
+        task = next(iter(again.requests(2, runner)))
         (update,) = runner.run([task])
     again.close()
-    previous = federation.states[task.client][PREVIOUS]
+    previous = federation.client_states[task.client][PREVIOUS]
     assert not torch.equal(previous, task.model)
 
     dataset = federation.dataset
@@ -159,16 +157,13 @@ def test_the_last_model_is_the_clients_own_however_long_ago():
     """Of two clients a round; who doesn't take part keeps the model of its last round."""
     federation = build("moon", 5, participation=0.4)
     kept, idle = {}, 0
-    with federation.open() as runner:
-        for _ in range(5):
-            federation.advance(runner)
-            cohort = set(federation.cohort(federation.round).tolist())
-            for client in cohort | set(kept):
-                now = federation.states[client][PREVIOUS]
-                if client not in cohort:
-                    assert torch.equal(now, kept[client])
-                    idle += 1
-                kept[client] = now
-    federation.close()
+    for _ in each_round(federation, 5):
+        cohort = set(federation.cohort(federation.round).tolist())
+        for client in cohort | set(kept):
+            now = federation.client_states[client][PREVIOUS]
+            if client not in cohort:
+                assert torch.equal(now, kept[client])
+                idle += 1
+            kept[client] = now
     assert idle
     assert not torch.equal(*[kept[client] for client in sorted(kept)[:2]])

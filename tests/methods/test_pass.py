@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from mnemos.local import Local
 from mnemos.methods.exchange import Batch, Client, Finished
-from mnemos.methods.pass_ import FeatureDistillation, Pass
-from mnemos.methods.prototypes import Prototypes
+from mnemos.methods.presets.pass_ import FeatureDistillation, Pass
+from mnemos.methods.terms.prototypes import Prototypes
+from mnemos.optim.local import Local
 from mnemos.vector import Layout
 
 LAYOUT = Layout.of(nn.Linear(1, 3, bias=False))

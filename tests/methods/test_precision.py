@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from quadratic import digits, near, play
+
+from support.quadratic import digits, near, play
 
 
 def test_a_round_by_hand():

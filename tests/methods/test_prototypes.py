@@ -6,14 +6,15 @@ import pytest
 import torch
 from torch import nn
 
+from mnemos.data.augment import normalise
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
-from mnemos.local import Local
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.methods.exchange import Aggregate, Batch, Client, Finished, Server
 from mnemos.methods.head import Head
-from mnemos.methods.prototypes import Memory, Prototypes, memory
+from mnemos.methods.terms.prototypes import Memory, Prototypes, memory
 from mnemos.objectives.ce import CrossEntropy
+from mnemos.optim.local import Local
 from mnemos.vector import Layout
 
 LAYOUT = Layout.of(nn.Linear(2, 4))
@@ -44,13 +45,13 @@ def trained(term, who, *batches):
     """What a client uploads and remembers after its training, from the samples of some batches."""
     sums, count = {}, 0
     for x, labels in batches:
-        found = term.survey(
+        found = term.data_pass(
             NONE, Identity(), CrossEntropy(), Batch(torch.tensor(x), torch.tensor(labels)), who
         )
         sums = {name: sums.get(name, 0) + value for name, value in found.items()}
         count += len(labels)
-    surveyed = {name: value / count for name, value in sums.items()}
-    return term.upload(Finished(who, NONE, 1, ((1, 0.1),), Local(), surveyed))
+    means = {name: value / count for name, value in sums.items()}
+    return term.upload(Finished(who, NONE, 1, ((1, 0.1),), Local(), means))
 
 
 A = ([[1.0, 0.0], [3.0, 0.0]], [0, 0]), ([[0.0, 4.0]], [2])
@@ -70,6 +71,71 @@ def test_prototypes_and_radius():
     assert sent["prototypes.vectors"].tolist() == [[6, 0], [0, 0], [0, 12], [0, 0]]  # times 3 samples
     assert sent["prototypes.known"].tolist() == [3, 0, 3, 0]
     assert float(sent["prototypes.samples"]) == 3
+
+
+def test_a_radius_of_a_thousandth_of_the_mean_by_hand():
+    """Class 1 has features 5000 ± 1 and −3000 ± 1 in turn, four of each sign, in batches of 3, 3 and 2.
+
+    All deviations are 1, so both variances are 8/7 and r = √(8/7). Squared lengths are 34 · 10⁶ + 2 on
+    average, where float32 has steps of 4.
+    """
+    signs = [1, 1, -1, 1, -1, -1, -1, 1]
+    samples = [[5000.0 + s, -3000.0 - s] for s in signs]
+    batches = [(samples[a:b], [1] * (b - a)) for a, b in ((0, 3), (3, 6), (6, 8))]
+    sent, kept = trained(Prototypes(), client([0, 8, 0, 0]), *batches)
+    assert float(kept["prototypes.radius"]) == pytest.approx(math.sqrt(8 / 7), rel=1e-6)
+    assert kept["prototypes.vectors"][1].tolist() == [5000, -3000]
+    assert all(value.dtype == torch.float32 for value in (*sent.values(), *kept.values()))
+
+
+class Far(nn.Module):
+    """Features around 500, which differ from sample to sample by a thousandth of it."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.body = nn.Linear(64, 5)
+        self.head = nn.Linear(5, classes)
+        with torch.no_grad():
+            self.body.bias.fill_(500.0)
+
+    def features(self, x):
+        return self.body(x.flatten(1))
+
+    def forward(self, x):
+        return self.head(self.features(x))
+
+
+@pytest.mark.parametrize("engine", ["serial", "vmap"])
+def test_the_radius_of_a_client_that_has_trained(engine):
+    """In float64, in two passes, from the features of the final model; batches of 7, the last one short."""
+    settings = {
+        "model": "test_prototypes:Far",
+        "method": {"name": "fedavg", "terms": ["prototypes"]},
+        "partition": {"name": "label-dirichlet", "clients": 10, "alpha": 1.0},
+        "local": {"steps": 2, "batch": 7, "lr": 1e-6},
+        "engine": engine,
+    }
+    federation = Federation(Experiment.parse(settings))
+    with federation.open() as runner:
+        tasks = list(federation.requests(1, runner))
+        updates = list(runner.run(tasks))
+    federation.close()
+    data = federation.dataset
+    for task, update in zip(tasks, updates, strict=True):
+        weights = federation.layout.views(task.model + update.delta)
+        x = normalise(data.train.samples[task.samples], torch.tensor(data.mean), torch.tensor(data.std))
+        features = (x.flatten(1) @ weights["body.weight"].T + weights["body.bias"]).double()
+        labels = data.train.labels[task.samples]
+        spreads, known = [], labels.unique().tolist()
+        for label in known:
+            own = features[labels == label]
+            torch.testing.assert_close(
+                update.state["prototypes.vectors"][label].double(), own.mean(0), rtol=1e-6, atol=0
+            )
+            spreads.append(float(own.var(0).sum()) if len(own) > 1 else 0.0)
+        expected = math.sqrt(sum(spreads) / len(known) / 5)
+        assert expected < 2e-3 * 500
+        assert float(update.state["prototypes.radius"]) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize(("radius", "second"), [("round", 0.0), ("first", A_RADIUS)])

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
+from mnemos.experiment.experiment import Experiment
 from mnemos.methods.exchange import Batch, Client
 from mnemos.methods.head import Head
-from mnemos.methods.representation import Representation, contrast
+from mnemos.methods.terms.representation import Representation, contrast
 
 CROSS = torch.tensor([[2.0, 0.0], [0.0, 1.0], [-3.0, 0.0], [0.0, -1.0]])
 """Four directions; of class 0 the first two, of class 1 the others. Lengths don't matter."""

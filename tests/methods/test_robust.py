@@ -6,16 +6,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quadratic import digits
 
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
-from mnemos.methods.exchange import Update, Weight
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
+from mnemos.methods.exchange import TrainReply, Weight
 from mnemos.methods.method import methods
 from mnemos.methods.part import rules
-from mnemos.methods.robust import GeometricMedian, Krum, MultiKrum
+from mnemos.methods.rules.robust import GeometricMedian, Krum, MultiKrum
 from mnemos.vector import Kind, Layout, Slot
+from support.quadratic import digits
 
 RANKS = {"name": "effective-rank", "linear": True}
 ROBUST = [name for name in rules.names() if name != "mean"]
@@ -30,7 +30,7 @@ def fold(rule, deltas, weights=None, buffers=None):
     for client, delta in enumerate(deltas):
         weight = 1.0 if weights is None else weights[client]
         found = torch.tensor(buffers[client])
-        update = Update(client, 1, 1, 1, 0.0, torch.tensor(delta), found, {}, {})
+        update = TrainReply(client, 1, 1, 1, 0.0, torch.tensor(delta), found, {}, {})
         folding.add(update, weight if isinstance(weight, Weight) else Weight.of(weight))
     result = folding.result()
     assert result.clients == len(deltas)
@@ -170,7 +170,7 @@ def test_the_order_of_clients_does_not_matter(rule):
 def test_numbers_are_sorted_in_chunks(monkeypatch):
     rows = torch.randn(5, 101, generator=torch.Generator().manual_seed(1)).tolist()
     whole = [fold(rule, rows) for rule in ("median", "trimmed-mean")]
-    monkeypatch.setattr("mnemos.methods.robust._CHUNK", 50)
+    monkeypatch.setattr("mnemos.methods.rules.robust._CHUNK", 50)
     assert [fold(rule, rows) for rule in ("median", "trimmed-mean")] == whole
 
 
@@ -232,7 +232,7 @@ def test_parts_say_what_they_send(name):
         changes["local.epochs"] = 2
     federation = Federation(Experiment().override(changes))
     with federation.open() as runner:
-        (update,) = runner.run(federation._tasks(1, runner))
+        (update,) = runner.run(federation.requests(1, runner))
     federation.close()
     expected = federation.method.sends(federation.layout)
     assert {name: (sent.shape, sent.dtype) for name, sent in update.change.items()} == {

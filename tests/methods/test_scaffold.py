@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from quadratic import near, on_digits, play
+
+from support.quadratic import near, on_digits, play
 
 C = "scaffold.c"
 

@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from quadratic import digits, near, play
 from torch import nn
 from torch.func import functional_call, grad
 
-from mnemos.client import fresh_model
-from mnemos.data.batches import Ration, order
+from mnemos.client.trainer import fresh_model
+from mnemos.client.workload import LocalWorkload, order
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
+from support.quadratic import digits, near, play
 
 FIRST = {"name": "uga", "correction": {"name": "keep-trace", "order": "first"}}
 
@@ -67,7 +67,7 @@ def test_a_network_by_automatic_differentiation_of_the_whole_trace(norm):
     federation = Federation(experiment)
     start = federation.server.model.clone()
     with federation.open() as runner:
-        updates = list(runner.run(federation._tasks(1, runner)))
+        updates = list(runner.run(federation.requests(1, runner)))
     federation.close()
     module = fresh_model(federation.plan, federation.dataset)
     split, (mean,), (std,) = federation.dataset.train, federation.dataset.mean, federation.dataset.std
@@ -80,8 +80,8 @@ def test_a_network_by_automatic_differentiation_of_the_whole_trace(norm):
 
     for update in updates:
         samples = torch.from_numpy(federation.assignment.train(update.client))
-        ration = Ration(samples, 16, 1, 3, 0.0, False)
-        batches = torch.split(order(ration, (0, 1, update.client)), 16)[:3]
+        workload = LocalWorkload(samples, 16, 1, 3, 0.0, False)
+        batches = torch.split(order(workload, (0, 1, update.client)), 16)[:3]
 
         def whole(vector, samples=samples, batches=batches):
             for batch in batches:

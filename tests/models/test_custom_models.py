@@ -11,10 +11,10 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from mnemos.common.rng import generator
 from mnemos.errors import ConfigError
 from mnemos.models.dropout import Dropout
 from mnemos.models.model import Custom, Model, build_model, models
-from mnemos.rng import generator
 
 SHAPE = (3, 8, 8)
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mnemos.common.rng import generator
 from mnemos.models.dropout import Dropout, draws_globally, own_dropout, set_generator
-from mnemos.rng import generator
 
 
 class Functional(nn.Module):

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from mnemos.common.rng import generator
 from mnemos.errors import ConfigError
 from mnemos.models.initialise import initialise, seeded
 from mnemos.models.model import build_model, models
-from mnemos.rng import generator
 
 
 class Raw(nn.Module):

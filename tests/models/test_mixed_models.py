@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from mnemos.common.rng import generator
 from mnemos.errors import ConfigError
 from mnemos.models.mixed import Ensemble, mean_prediction
 from mnemos.models.model import build_model, models
-from mnemos.rng import generator
 from mnemos.vector import Layout
 
 SMALL = {"name": "mlp", "hidden": [5]}

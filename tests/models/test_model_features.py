@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mnemos.common.rng import generator
 from mnemos.errors import ConfigError
 from mnemos.models.features import features_and_logits
 from mnemos.models.model import build_model, models
-from mnemos.rng import generator
 
 
 class Plain(nn.Module):

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
+from mnemos.common.rng import generator
 from mnemos.errors import ConfigError
 from mnemos.models.model import Classifier, build_model, models
-from mnemos.rng import generator
 
 IMAGE = (3, 16, 16)
 NARROW: list[dict[str, Any]] = [

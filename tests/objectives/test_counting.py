@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from mnemos.client import view
+from mnemos.client.messages import TrainRequest
+from mnemos.client.reply import view
 from mnemos.data.stream import Flow, Stream
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
-from mnemos.message import Task
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.objectives.objective import LabelAware, objectives
 from mnemos.objectives.wsm import ReweightedSoftmax
+from support.play import play
 
 LABEL_AWARE = [kind.name for kind in objectives if issubclass(kind, LabelAware)]
 
@@ -34,8 +35,8 @@ def test_validation_labels_count_if_asked_for(loss, counts):
     plan = Experiment.parse({"method": {"name": "fedavg", "loss": loss}}).plan
     none, samples, held_out = torch.zeros(0), torch.tensor([0, 2, 3]), torch.tensor([1, 4])
     met = torch.tensor([True, True, False, True])
-    task = Task(plan, 1, 0, none, none, {}, {}, samples, held_out, met, met)
-    seen = view(Task.from_bytes(task.to_bytes()), torch.tensor([0, 0, 1, 1, 2, 3]), 4).counts
+    task = TrainRequest(plan, 1, 0, none, none, {}, {}, samples, held_out, met, met)
+    seen = view(TrainRequest.from_bytes(task.to_bytes()), torch.tensor([0, 0, 1, 1, 2, 3]), 4).counts
     assert seen.dtype == torch.float32
     assert seen.tolist() == counts
 
@@ -77,11 +78,7 @@ def test_the_loss_is_given_the_counts_of_the_round(changing, monkeypatch, counti
 
     monkeypatch.setattr(ReweightedSoftmax, "__call__", spy)
     changing["method"]["loss"] = {"name": "wsm", "counting": counting}
-    federation = Federation(Experiment.parse(changing))
-    with federation.open() as runner:
-        for _ in range(2):
-            federation.advance(runner)
-    federation.close()
+    federation, _ = play(Experiment.parse(changing), 2)
     labels, held = federation.dataset.train.labels.numpy(), federation.assignment.held_out
     expected = [
         np.bincount(labels[federation.assignment.train((client + round - 1) % 3)], minlength=10)
@@ -100,7 +97,7 @@ def test_only_classes_of_the_round_are_trained(changing, engine):
     labels, held = federation.dataset.train.labels, {}
     with federation.open() as runner:
         for round in (1, 2):
-            for update in runner.run(federation._tasks(round, runner)):
+            for update in runner.run(federation.requests(round, runner)):
                 own = federation.assignment.train((update.client + round - 1) % 3)
                 held[round, update.client] = labels[torch.from_numpy(own)].unique().tolist()
                 moved = federation.layout.views(update.delta)["head.bias"].nonzero().flatten().tolist()

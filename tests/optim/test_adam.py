@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from flat import flat
 
 from mnemos.optim.adam import Adam, AdamW
 from mnemos.optim.optimizer import optimizers
+from support.flat import flat
 
 
 @pytest.mark.parametrize(("optimizer", "expected"), [(Adam(), [0.9, 2.1]), (AdamW(), [0.85, 2.0])])

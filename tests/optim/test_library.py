@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.optim.adam import Adam
 from mnemos.optim.optimizer import optimizers
 from mnemos.vector import Layout

@@ -9,8 +9,8 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
 from mnemos.optim.optimizer import optimizers
 from mnemos.vector import Layout
 

@@ -5,12 +5,11 @@ import math
 import pytest
 import torch
 
-from mnemos.client import each, rates
-from mnemos.data.batches import Ration
+from mnemos.client.messages import TrainRequest
+from mnemos.client.workload import LocalWorkload, rates, step_rates
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment, load_experiment
-from mnemos.federation import Federation
-from mnemos.message import Task
+from mnemos.experiment.experiment import Experiment, load_experiment
+from mnemos.federation.federation import Federation
 from mnemos.optim.schedule import schedules
 
 E = 3
@@ -75,9 +74,11 @@ def paced(samples, round=1, **local):
     """The rates of a client's steps, and after which of them an epoch ends."""
     plan = load_experiment({"local": {"lr": 1.0, "batch": 2, **local}}).plan
     nothing = torch.zeros(0)
-    task = Task(plan, round, 0, nothing, nothing, {}, {}, torch.arange(samples), *[nothing] * 3)
+    task = TrainRequest(plan, round, 0, nothing, nothing, {}, {}, torch.arange(samples), *[nothing] * 3)
     settings = plan.local
-    todo = Ration(task.samples, settings.batch, settings.epochs, settings.steps, 0.0, drop_single=False)
+    todo = LocalWorkload(
+        task.samples, settings.batch, settings.epochs, settings.steps, 0.0, drop_single=False
+    )
     return rates(task, todo), todo.ends
 
 
@@ -90,7 +91,7 @@ def test_rates_of_a_clients_steps():
     assert paced(5, round=3, epochs=2, schedule=HALVES) == (((3, 1 / 16), (3, 1 / 32)), [3, 6])
     # Alike rates are one stretch.
     assert paced(5, epochs=4) == (((12, 1.0),), [3, 6, 9, 12])
-    assert each(((2, 0.5), (1, 0.25))) == [0.5, 0.5, 0.25]
+    assert step_rates(((2, 0.5), (1, 0.25))) == [0.5, 0.5, 0.25]
 
 
 def test_rates_where_steps_are_given():

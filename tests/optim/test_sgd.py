@@ -1,10 +1,10 @@
 import pytest
 import torch
-from flat import flat
 
 from mnemos.errors import ConfigError
 from mnemos.optim.optimizer import optimizers
 from mnemos.optim.sgd import Sgd
+from support.flat import flat
 
 
 def test_two_steps_with_momentum_by_hand():

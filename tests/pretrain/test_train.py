@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from forked import forked
 from mnemos.data.fractals import HELD_OUT
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.models.model import models
@@ -18,6 +17,7 @@ from mnemos.optim.sgd import Sgd
 from mnemos.pretrain import cache
 from mnemos.pretrain.pretraining import Pretraining
 from mnemos.pretrain.train import _hits, _loss, _Supply, train
+from support.processes import forked
 
 MLP = models.parse({"name": "mlp", "hidden": [16]})
 CNN = models.parse({"name": "cnn", "width": 0.125, "norm": "batch"})

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemos import rng
+from mnemos.common import rng
 from mnemos.errors import ConfigError
-from mnemos.methods.exchange import Server, Update, Weight
-from mnemos.privacy.gaussian import SECRET, Adaptive, Gaussian, Mechanism, clipped
+from mnemos.methods.exchange import Server, TrainReply, Weight
+from mnemos.privacy.gaussian import SECRET, AdaptiveClipping, Gaussian, Mechanism, clipped
 from mnemos.privacy.privacy import NoPrivacy, privacies
 from mnemos.vector import Kind, Layout, Slot, square_sum
 
@@ -25,11 +25,11 @@ def layout(size):
 
 
 def update(delta, client=0, change=None):
-    return Update(client, 1, 5, 1, 0.0, delta, torch.zeros(0), change or {}, {})
+    return TrainReply(client, 1, 5, 1, 0.0, delta, torch.zeros(0), change or {}, {})
 
 
 def server(size, mechanism):
-    return Server(torch.zeros(size), torch.zeros(0), mechanism.state())
+    return Server(torch.zeros(size), torch.zeros(0), {}, privacy=mechanism.state())
 
 
 def normal_by_its_squares(values, scale):
@@ -92,7 +92,7 @@ def test_clients_shares_and_the_server_s_for_those_who_are_missing_make_the_same
     options = Gaussian(clip=2.0, noise=1.5, at="clients")
     mechanism = Mechanism(options, 1.5, 5, seed=0)
     before = server(COUNT, mechanism)
-    asked = mechanism.asks(before.state, 4)
+    asked = mechanism.asks(before.privacy, 4)
     fold = mechanism.fold(layout(COUNT), before, 1, invited=4)
     for client in range(heard):
         sent, said = options.protect(torch.zeros(COUNT), asked, 0, 1, client)
@@ -129,7 +129,7 @@ def test_the_mean_is_over_those_who_were_expected():
 
 
 def test_the_server_clips_what_a_client_hasn_t():
-    mechanism = Mechanism(Gaussian(noise=1e-6, adaptive=Adaptive(noise=1e-3)), 1e-6, 1, seed=0)
+    mechanism = Mechanism(Gaussian(noise=1e-6, adaptive=AdaptiveClipping(noise=1e-3)), 1e-6, 1, seed=0)
     fold = mechanism.fold(layout(2), server(2, mechanism), 1, invited=1)
     fold.add(update(torch.tensor([3e6, 4e6]), change={"privacy.inside": torch.tensor(1e6)}), ONE)
     torch.testing.assert_close(fold.result().delta, torch.tensor([0.6, 0.8]), atol=1e-4, rtol=0)
@@ -140,7 +140,7 @@ def test_the_server_clips_what_a_client_hasn_t():
 def test_what_can_not_be_noise_is_cut_off_where_clients_add_it():
     """C = 1, z = 2, m = 4, P = 9: a client adds noise of scale s = z_Δ C / √m to 9 numbers, whose length is
     below (√9 + 8) s; C comes on top. Its bit has noise of scale σ_b / √m = 1.5: it is below ½ + 8 · 1.5."""
-    options = Gaussian(noise=2.0, adaptive=Adaptive(noise=3.0), at="clients")
+    options = Gaussian(noise=2.0, adaptive=AdaptiveClipping(noise=3.0), at="clients")
     mechanism = Mechanism(options, 2.0, 4, seed=0)
     scale = mechanism.update_noise / 2
     fold = mechanism.fold(layout(9), server(9, mechanism), 1, invited=4)
@@ -162,7 +162,7 @@ def test_what_can_not_be_noise_is_cut_off_where_clients_add_it():
 
 def test_noise_on_updates_makes_up_for_noise_on_bits():
     """z = 1 and σ_b = 1: z_Δ = (1 − ¼)^−½ = 1.1547, and (z_Δ⁻² + (2 σ_b)⁻²)^−½ is 1 again."""
-    mechanism = Mechanism(Gaussian(adaptive=Adaptive(noise=1.0)), 1.0, 10, seed=0)
+    mechanism = Mechanism(Gaussian(adaptive=AdaptiveClipping(noise=1.0)), 1.0, 10, seed=0)
     assert mechanism.update_noise == pytest.approx(2 / math.sqrt(3))
     assert (mechanism.update_noise**-2 + 2.0**-2) ** -0.5 == pytest.approx(1.0)
     assert Mechanism(Gaussian(), 1.0, 10, seed=0).update_noise == 1.0
@@ -170,11 +170,11 @@ def test_noise_on_updates_makes_up_for_noise_on_bits():
 
 @pytest.mark.parametrize(("expected", "noise", "bits"), [(100, 1.0, 5.0), (10, 1.0, 1.0), (100, 8.0, 8.0)])
 def test_noise_on_bits_is_a_twentieth_of_the_clients_or_z(expected, noise, bits):
-    assert Mechanism(Gaussian(adaptive=Adaptive()), noise, expected, seed=0).bit_noise == bits
+    assert Mechanism(Gaussian(adaptive=AdaptiveClipping()), noise, expected, seed=0).bit_noise == bits
 
 
 def test_bits_without_noise_enough_are_refused():
-    options = Gaussian(adaptive=Adaptive(noise=0.5))
+    options = Gaussian(adaptive=AdaptiveClipping(noise=0.5))
     with pytest.raises(ConfigError, match=r"privacy.adaptive.noise: found 0.5; .* half of z = 1"):
         Mechanism(options, 1.0, 10, seed=0)
 
@@ -186,10 +186,10 @@ def test_bits_without_noise_enough_are_refused():
 def test_the_bound_follows_the_share_of_updates_within(lengths, share, at):
     """C = 2, m = 4, η = 0.2, γ = 0.5: C ← 2 exp(−0.2 (b̄ − 0.5)), b̄ = Σ (b − ½) / 4 + ½; who is missing is
     neither within nor outside."""
-    options = Gaussian(clip=2.0, noise=1e-6, adaptive=Adaptive(noise=1e-3), at=at)
+    options = Gaussian(clip=2.0, noise=1e-6, adaptive=AdaptiveClipping(noise=1e-3), at=at)
     mechanism = Mechanism(options, 1e-6, 4, seed=0)
     before = server(1, mechanism)
-    asked = mechanism.asks(before.state, len(lengths))
+    asked = mechanism.asks(before.privacy, len(lengths))
     fold = mechanism.fold(layout(1), before, 1, invited=len(lengths))
     for client, length in enumerate(lengths):
         delta, said = options.protect(torch.tensor([float(length)]), asked, 0, 1, client)
@@ -203,14 +203,16 @@ def test_the_bound_follows_the_share_of_updates_within(lengths, share, at):
 @pytest.mark.parametrize("at", ["server", "clients"])
 def test_noise_on_bits_has_its_scale(at):
     """With η = 1 and γ = ½, −m ln (C' / C) is Σ (b − ½) + N(0, σ_b²): here 0 + N(0, 2²), of 400 rounds."""
-    options = Gaussian(noise=1.0, adaptive=Adaptive(noise=2.0, rate=1.0), at=at)
+    options = Gaussian(noise=1.0, adaptive=AdaptiveClipping(noise=2.0, rate=1.0), at=at)
     mechanism = Mechanism(options, 1.0, 2, seed=0)
     before = server(1, mechanism)
     found = []
     for number in range(400):
         fold = mechanism.fold(layout(1), before, number, invited=2)
         for client, length in enumerate((0.5, 5.0)):  # one within, one not
-            sent = options.protect(torch.tensor([length]), mechanism.asks(before.state, 2), 0, number, client)
+            sent = options.protect(
+                torch.tensor([length]), mechanism.asks(before.privacy, 2), 0, number, client
+            )
             fold.add(update(sent[0], client, sent[1]), ONE)
         fold.result()
         found.append(-2 * math.log(float(fold.state()["privacy.clip"])))

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from mnemos.experiment import load_experiment
+from mnemos.experiment.experiment import load_experiment
 from mnemos.runs.run import Run
 
-Rows = Iterable[Mapping[str, Any]]
+MetricRows = Iterable[Mapping[str, Any]]
 
 BASE = {"data": "digits", "partition": {"clients": 12}, "participation": 0.25, "engine": "serial"}
 
@@ -21,7 +21,7 @@ def write_run(
     path: Path,
     changes: Mapping[str, Any] | None = None,
     *,
-    rows: Rows = (),
+    rows: MetricRows = (),
     status: str = "finished",
     accuracy: float | None = None,
     rounds: int | None = None,
@@ -42,7 +42,7 @@ def write_run(
     return Run(path)
 
 
-def overall(name: str, values: Mapping[int, float] | Sequence[float | None]) -> Rows:
+def overall(name: str, values: Mapping[int, float] | Sequence[float | None]) -> MetricRows:
     """A metric of the whole federation, by round."""
     by_round = values if isinstance(values, Mapping) else dict(enumerate(values, 1))
     return [{"round": number, "name": name, "value": value} for number, value in by_round.items()]
@@ -50,7 +50,7 @@ def overall(name: str, values: Mapping[int, float] | Sequence[float | None]) -> 
 
 def matrix(
     number: int, before: Sequence[float], after: Sequence[Sequence[float]], clients: Sequence[int]
-) -> Rows:
+) -> MetricRows:
     """The forgetting of a round, as a run records it."""
     lost = np.array(before) - np.array(after)
     others = ~np.eye(len(clients), dtype=bool)
@@ -69,7 +69,9 @@ def matrix(
     yield {"round": number, "name": "own_accuracy", "value": float(np.diag(np.array(after)).mean())}
 
 
-def full_rows(seed: int, rounds: int, every: int, forgetting: int, cohort: int, top: float = 0.8) -> Rows:
+def full_rows(
+    seed: int, rounds: int, every: int, forgetting: int, cohort: int, top: float = 0.8
+) -> MetricRows:
     """All that a run with every measure records; accuracy climbs towards `top`."""
     draw = np.random.default_rng(seed)
     for number in range(1, rounds + 1):
@@ -91,7 +93,7 @@ def full_rows(seed: int, rounds: int, every: int, forgetting: int, cohort: int, 
     yield {"round": rounds, "name": "test_accuracy", "value": top}
 
 
-def detailed_rows(seed: int, number: int) -> Rows:
+def detailed_rows(seed: int, number: int) -> MetricRows:
     """The measures by class, by client, and personalised, of one round."""
     draw = np.random.default_rng(seed)
     for label in range(10):
@@ -116,7 +118,7 @@ def detailed_rows(seed: int, number: int) -> Rows:
 LAYERS = ("conv1.weight", "conv2.weight", "fc.weight")
 
 
-def layered_rows(seed: int, rounds: int, clients: Sequence[int], every: int = 5) -> Rows:
+def layered_rows(seed: int, rounds: int, clients: Sequence[int], every: int = 5) -> MetricRows:
     """Weights of clients in every round, and metrics of layers now and then, of clients' models too."""
     draw = np.random.default_rng(seed)
     for number in range(1, rounds + 1):

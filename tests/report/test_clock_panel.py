@@ -13,7 +13,7 @@ from synthetic import overall, write_run
 from mnemos.report.blocks import Bars, Lines, Table
 from mnemos.report.groups import group
 from mnemos.report.page import collect
-from mnemos.report.panels.clock import Clock
+from mnemos.report.panels.clock import ClockPanel
 from mnemos.report.reading import read
 from mnemos.runs.run import Run
 
@@ -30,7 +30,7 @@ def rows(
 
 
 def blocks(*runs: Run) -> list[Any]:
-    return list(Clock().blocks(group([read(run) for run in runs], lambda _note: None)))
+    return list(ClockPanel().blocks(group([read(run) for run in runs], lambda _note: None)))
 
 
 def test_runs_without_a_clock_have_nothing_to_show(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from playwright.sync_api import Page, expect
 from synthetic import overall, write_run
 
 from mnemos.report.blocks import Block, HeatMaps, Lines, Table
-from mnemos.report.figures import draw_figures
 from mnemos.report.groups import group
 from mnemos.report.panel import panels
+from mnemos.report.plots.figures import draw_figures
 from mnemos.report.reading import read
 from mnemos.report.write import write_report
 from mnemos.runs.run import Run
@@ -134,7 +134,7 @@ def test_tasks_and_rounds(seeds: list[Run], tmp_path: Path) -> None:
     assert isinstance(found, HeatMaps)
     columns = found.items[0].frames[0].columns
     assert (len(columns), columns[0], columns[-1]) == (60, 10, 2000)
-    assert "so many are shown" in found.note
+    assert "evaluations are shown, evenly spread" in found.note
 
 
 def test_who_forgot_what(tmp_path: Path) -> None:

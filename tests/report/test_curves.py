@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from mnemos.report.curves import line_style
+from mnemos.report.plots.curves import line_style
 
 
 def test_thirty_two_curves_differ() -> None:

@@ -34,11 +34,11 @@ from mnemos.report.blocks import (
     Table,
     View,
 )
-from mnemos.report.figures import draw_figures, not_drawn
 from mnemos.report.page import collect, render
 from mnemos.report.page import encode as encoding
-from mnemos.report.page.encode import Encoder, packed, quantised
+from mnemos.report.page.encode import BlockEncoder, packed, quantised
 from mnemos.report.panel import panels
+from mnemos.report.plots.figures import draw_figures, not_drawn
 from mnemos.report.tables import as_csv, latex, markdown, write_tables
 
 OF_TASKS = {"continual", "task-forgetting", "timeline"}
@@ -249,7 +249,7 @@ def lines_of(count: int, points: int) -> Lines:
 def test_curves_are_thinned_when_there_is_too_much_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = lines_of(2, 1000), lines_of(5, 1000)
     monkeypatch.setattr(encoding, "_POINTS", 2500)
-    whole, thinned = Encoder([few])(few), Encoder([many])(many)
+    whole, thinned = BlockEncoder([few])(few), BlockEncoder([many])(many)
     assert whole["note"] == "Before."
     assert whole["views"][0]["series"][0]["x"] == {"from": 1, "step": 1, "count": 1000}
     assert thinned["note"] == "Before. Of long curves, every 2nd point is drawn, and the last."
@@ -260,7 +260,7 @@ def test_curves_are_thinned_when_there_is_too_much_of_them(monkeypatch: pytest.M
 def test_heat_maps_are_thinned_when_there_is_too_much_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     many = maps(1)
     monkeypatch.setattr(encoding, "_CELLS", 3 * (4 + 8 + 40))  # three of four frames
-    data = Encoder([many])(many)
+    data = BlockEncoder([many])(many)
     assert [frame["label"] for frame in data["items"][0]["frames"]] == ["1", "9", "12"]
     assert data["note"] == "3 of 4 measured rounds are shown, evenly spread."
     assert len(unpack(data["items"][0]["data"], "<u2")) == 3 * (2 + 4)

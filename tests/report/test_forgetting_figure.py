@@ -14,16 +14,16 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
 from mnemos.errors import ConfigError
-from mnemos.report.curves import curve, draw_curves
-from mnemos.report.forgetting import (
+from mnemos.report.plots.curves import curve, draw_curves
+from mnemos.report.plots.forgetting_maps import (
     class_figure,
     draw_class_heatmaps,
     draw_heatmaps,
     forgetting_figure,
     read_grid,
 )
-from mnemos.report.style import finish
-from mnemos.runs.forgetting import ForgettingMatrix
+from mnemos.report.plots.style import finish
+from mnemos.runs.forgetting_matrix import ForgettingMatrix
 from mnemos.runs.run import Run
 
 

@@ -7,7 +7,7 @@ from synthetic import write_run
 
 from mnemos.report.groups import group
 from mnemos.report.page import collect
-from mnemos.report.panels.left_out import LeftOut
+from mnemos.report.panels.left_out import LeftOutPanel
 from mnemos.report.reading import read
 from mnemos.runs.left_out import left_out
 from mnemos.runs.run import Run
@@ -21,7 +21,7 @@ def records(*of_clients: tuple[int, str, int], repeated: tuple[int, ...] = ()) -
 
 
 def table(*runs: Run) -> list[list[str]]:
-    blocks = list(LeftOut().blocks(group([read(run) for run in runs], lambda _note: None)))
+    blocks = list(LeftOutPanel().blocks(group([read(run) for run in runs], lambda _note: None)))
     return [[cell.text for cell in row.cells[1:]] for block in blocks for row in block.rows]
 
 

@@ -5,9 +5,8 @@ import json
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
+from contextlib import closing
 
 import pytest
 from playwright.sync_api import expect
@@ -15,6 +14,7 @@ from playwright.sync_api import expect
 import mnemos
 from mnemos.errors import ConfigError
 from mnemos.report.live import Latest, serve
+from support.processes import Command
 
 
 class Source:
@@ -131,11 +131,8 @@ def test_a_port_in_use_is_named(address, source):
 
 
 def test_the_page_follows_real_runs(browser, tiny, tmp_path):
-    command = [sys.executable, "-c", "from mnemos.cli import main; main()", "watch", str(tmp_path)]
-    watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    context = browser.new_context()
-    try:
-        address = watching.stdout.readline().removeprefix("page: ").strip()
+    with Command("watch", tmp_path, cwd=tmp_path) as watching, closing(browser.new_context()) as context:
+        address = watching.line(0).removeprefix("page: ").strip()
         page, requests, errors = context.new_page(), [], []
         page.set_default_timeout(30_000)
         page.on("request", lambda request: requests.append(request.url))
@@ -152,10 +149,5 @@ def test_the_page_follows_real_runs(browser, tiny, tmp_path):
         expect(rows.first).to_contain_text("wsm", timeout=30_000)
         assert all(url.startswith(address) for url in requests)
         assert errors == []
-        watching.send_signal(signal.SIGINT)
-        assert watching.wait(20) == 0
-    finally:
-        context.close()
-        watching.kill()
-        watching.wait()
-        watching.stdout.close()
+        watching.send(signal.SIGINT)
+        assert watching.ended(20).code == 0

@@ -13,7 +13,7 @@ from scipy import stats
 from synthetic import matrix, overall, write_run
 
 from mnemos.report.blocks import Bars, Block, HeatMaps, Lines, Listings, Table, Text
-from mnemos.report.groups import Group, group
+from mnemos.report.groups import RunGroup, group
 from mnemos.report.page import collect, render
 from mnemos.report.panel import panels
 from mnemos.report.panels.cost import duration, size
@@ -27,7 +27,7 @@ def blocks(panel: str, *runs: Run, **options: Any) -> list[Block]:
     return list(panels[panel](**options).blocks(grouped(*runs)))
 
 
-def grouped(*runs: Run) -> list[Group]:
+def grouped(*runs: Run) -> list[RunGroup]:
     return group([read(run) for run in runs], lambda _note: None)
 
 

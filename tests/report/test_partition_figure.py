@@ -12,7 +12,13 @@ from matplotlib.figure import Figure
 
 from mnemos.data.partition import Assignment, Ints, partitions
 from mnemos.errors import ConfigError
-from mnemos.report.partition import draw_partition, label_counts, palette, partition_figure, summarise
+from mnemos.report.plots.partition_plot import (
+    draw_partition,
+    label_counts,
+    palette,
+    partition_figure,
+    summarise,
+)
 
 LABELS = np.array([0, 0, 1, 1, 2, 2, 0, 1])
 BY_HAND = Assignment(np.array([0, 1, 2, 3, 4, 5]), np.array([0, 2, 6, 6]), 0.5)

@@ -9,14 +9,15 @@ import pytest
 import torch
 
 import mnemos
-from interrupt import Stop
+from mnemos.client.messages import TrainRequest
 from mnemos.data.load import load
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation, flow_of
-from mnemos.message import Task
-from mnemos.runs.estimate import Amount, estimate
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.assembly import flow_of
+from mnemos.federation.federation import Federation
 from mnemos.runs.execute import resume
+from mnemos.studies.estimate import Amount, estimate
+from support.interrupt import Stop
 
 
 @pytest.fixture
@@ -53,8 +54,8 @@ def test_a_task_tells_the_client_what_it_has_met(tasks):
     with closing(Federation(Experiment.parse(tasks))) as federation, federation.open() as runner:
         labels, flow, seen = federation.dataset.train.labels, federation.flow, 0
         for number in range(1, 11):
-            for task in federation._tasks(number, runner):
-                met = Task.from_bytes(task.to_bytes()).met
+            for task in federation.requests(number, runner):
+                met = TrainRequest.from_bytes(task.to_bytes()).met
                 assert met.dtype == torch.bool
                 assert met.tolist() == flow.met(task.client, number).tolist()
                 now = flow.tasks[flow.task(task.client, number)].tolist()

@@ -10,8 +10,8 @@ import pytest
 
 from mnemos.errors import ConfigError
 from mnemos.measures.measure import Record
-from mnemos.runs.continual import SUMMARY, Course, read_course
 from mnemos.runs.store import Store, read_metrics
+from mnemos.runs.task_course import SUMMARY, Course, read_course
 
 N = None
 """Not discovered yet."""

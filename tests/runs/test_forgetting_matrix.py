@@ -9,7 +9,7 @@ import pytest
 
 import mnemos
 from mnemos.errors import ConfigError, DataError
-from mnemos.runs.forgetting import measured_rounds, not_measured, read_matrix
+from mnemos.runs.forgetting_matrix import measured_rounds, not_measured, read_matrix
 from mnemos.runs.run import Run
 from mnemos.runs.store import overall
 

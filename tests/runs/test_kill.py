@@ -3,9 +3,9 @@
 import random
 import time
 
-from forked import mnemos, started
 from mnemos.runs.run import Run
 from mnemos.runs.store import read_metrics
+from support.processes import mnemos, started
 
 SETTINGS = [
     "partition={name: dirichlet, clients: 30, alpha: 0.5}",

@@ -2,8 +2,8 @@
 
 import time
 
-from forked import mnemos, started
 from mnemos.runs.run import Run
+from support.processes import mnemos, started
 
 SETTINGS = [
     "partition={name: dirichlet, clients: 12, alpha: 0.5}",

@@ -8,8 +8,9 @@ import torch
 
 from mnemos.cli.app import main
 from mnemos.errors import DivergedError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.evaluation import Evaluation
+from mnemos.federation.federation import Federation
 from mnemos.measures.measure import Scores
 from mnemos.objectives.objective import Objective
 from mnemos.runs.execute import Silent, resume, start
@@ -74,11 +75,14 @@ def test_one_better_evaluation_begins_a_new_stretch(tiny):
         predicted = torch.where(torch.arange(100) < right, labels, 1 - labels)
         return Scores(torch.nn.functional.one_hot(predicted).float(), labels, torch.zeros(100))
 
-    said = [bool(federation._at_chance(n, scores(r))) for n, r in ((2, 50), (4, 50), (6, 90), (8, 50))]
-    later = [bool(federation._at_chance(n, scores(50))) for n in (10, 12, 14)]
+    def says(round, right):
+        return bool(federation.evaluation.stuck(round, Evaluation(scores(right), [])))
+
+    said = [says(round, right) for round, right in ((2, 50), (4, 50), (6, 90), (8, 50))]
+    later = [says(round, 50) for round in (10, 12, 14)]
     federation.close()
     assert said + later == [False] * 6 + [True]
-    assert federation.at_chance_since == 8
+    assert federation.evaluation.at_chance_since == 8
 
 
 class Endless(Objective):

@@ -28,7 +28,7 @@ def write(folder: Path, *lines: str) -> Path:
 
 def line_by_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_all_at_once", lambda _path: None)
+        patch.setattr(store, "_read_whole", lambda _path: None)
         return store.read_metrics(path)
 
 
@@ -38,7 +38,7 @@ def test_both_ways_agree(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
     frame = store.read_metrics(path)
     pd.testing.assert_frame_equal(frame, line_by_line(path, monkeypatch))
     assert len(frame) == count
-    assert store._all_at_once(path) is not None
+    assert store._read_whole(path) is not None
 
 
 def test_missing_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 from mnemos.engines.engine import Lost
 from mnemos.engines.serial import Serial, SerialRunner
 from mnemos.errors import DataError
-from mnemos.experiment import load_experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import load_experiment
+from mnemos.federation.federation import Federation
 from mnemos.privacy.gaussian import SECRET
 from mnemos.runs.checkpoint import Checkpoints
 from mnemos.runs.execute import Silent, resume, start

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 import mnemos
-from interrupt import Stop
 from mnemos.errors import ConfigError, DataError, DivergedError
 from mnemos.measures.measure import Record
 from mnemos.runs.execute import Silent, resume, start
 from mnemos.runs.run import Run, create, find, runs_in
 from mnemos.runs.store import Store, read_metrics
+from support.interrupt import Stop
 
 
 def contents(run):

@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 import mnemos
-from interrupt import Stop
 from mnemos.engines.engine import Lost
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
-from mnemos.methods.exchange import Cohort, Update
-from mnemos.rounds.flights import settled
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
+from mnemos.federation.in_flight import screened
+from mnemos.methods.exchange import Cohort, TrainReply
 from mnemos.runs.execute import resume
 from mnemos.screens.against import Norms, SampleCounts
 from mnemos.vector import Layout
+from support.interrupt import Stop
 
 NOTHING = torch.zeros(0)
 
@@ -24,7 +24,7 @@ NOTHING = torch.zeros(0)
 def cohort(lengths, samples=None, buffers=None, change=None, server=NOTHING, layout=None):
     counts, count = samples or [1] * len(lengths), len(lengths)
     updates = tuple(
-        Update(10 + k, 1, n, 1, 0.0, torch.tensor([3.0, 4.0]) * length / 5, found, beside, {})
+        TrainReply(10 + k, 1, n, 1, 0.0, torch.tensor([3.0, 4.0]) * length / 5, found, beside, {})
         for k, (length, n, found, beside) in enumerate(
             zip(lengths, counts, buffers or [NOTHING] * count, change or [{}] * count, strict=True)
         )
@@ -55,7 +55,7 @@ def test_norms_are_measured_beyond_the_range_of_single_precision():
 
 
 def test_sample_counts():
-    """Median 10: up to 200 are believed."""
+    """Median 10: up to 200 are accepted."""
     assert judged(SampleCounts(), [1.0] * 4, [5, 10, 10, 201]) == {13: "sample count"}
     assert judged(SampleCounts(), [1.0] * 4, [5, 10, 10, 200]) == {}
 
@@ -134,6 +134,7 @@ def experiment(**changes):
             "participation": 1.0,
             "rounds": 4,
             "screens": ["norms"],
+            "guard": {"enabled": False},  # which would be there first
             "evaluate": {"every": 100, "test_last": 0},
             "engine": "serial",
             **changes,
@@ -152,7 +153,8 @@ def play(tell, **changes):
             records = federation.advance(runner).records
             found.append({one.client: one.name for one in records if one.name.startswith("rejected")})
             server = federation.server
-            for kept in (server.model, server.buffers, *settled(server.state).values()):
+            looked_at = replace(server, protocol=screened(server.protocol))
+            for kept in looked_at.tensors.values():
                 assert (kept.abs() < 1e3).all()
     return found
 
@@ -170,7 +172,7 @@ def test_statistics_are_no_way_around_the_screen():
 @pytest.mark.parametrize(
     ("method", "name"),
     [
-        ("scaffold", "scaffold.c"),
+        ({"name": "scaffold", "correction": {"name": "scaffold", "option": "I"}}, "scaffold.c"),
         ("fedcurv", "fedcurv.fisher"),
         ({"name": "fedavg", "terms": ["prototypes"]}, "prototypes.vectors"),
     ],

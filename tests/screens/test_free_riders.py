@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
-from mnemos.methods.exchange import Cohort, Update
-from mnemos.screens.free_riders import FreeRiders
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
+from mnemos.methods.exchange import Cohort, TrainReply
+from mnemos.screens.free_riders import FreeRiderScreen
 from mnemos.vector import Layout
 
 LAYOUT = Layout.of(nn.Sequential(nn.Conv2d(8, 16, 3), nn.Flatten(), nn.Linear(16, 10)))
@@ -29,9 +29,13 @@ def structured(generator):
 
 
 def judge(deltas, last=None):
-    updates = tuple(Update(k, 1, 1, 1, 0.0, delta, torch.zeros(0), {}, {}) for k, delta in enumerate(deltas))
+    updates = tuple(
+        TrainReply(k, 1, 1, 1, 0.0, delta, torch.zeros(0), {}, {}) for k, delta in enumerate(deltas)
+    )
     last = torch.zeros(LAYOUT.size) if last is None else last
-    return FreeRiders().judge(Cohort(torch.zeros(LAYOUT.size), torch.zeros(0), updates, LAYOUT), last, {})
+    return FreeRiderScreen().judge(
+        Cohort(torch.zeros(LAYOUT.size), torch.zeros(0), updates, LAYOUT), last, {}
+    )
 
 
 @pytest.fixture
@@ -77,9 +81,11 @@ def test_a_model_without_layers_of_rank_is_judged_by_length():
     layout = Layout.of(nn.BatchNorm1d(6))
     moving = torch.randn(4, layout.size, generator=torch.Generator().manual_seed(0))
     deltas = [*moving, torch.zeros(layout.size)]
-    updates = tuple(Update(k, 1, 1, 1, 0.0, delta, torch.zeros(0), {}, {}) for k, delta in enumerate(deltas))
+    updates = tuple(
+        TrainReply(k, 1, 1, 1, 0.0, delta, torch.zeros(0), {}, {}) for k, delta in enumerate(deltas)
+    )
     cohort = Cohort(layout.zeros(), torch.zeros(0), updates, layout)
-    found = FreeRiders().judge(cohort, layout.zeros(), {})
+    found = FreeRiderScreen().judge(cohort, layout.zeros(), {})
     assert found == {4: "free rider, nothing of its own"}
 
 

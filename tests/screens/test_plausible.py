@@ -7,8 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
+from mnemos.methods.exchange import TrainReply
+from mnemos.methods.presets.scaffold import ControlVariates
+from mnemos.optim.local import Local
 from mnemos.vector import Layout
 
 SOME = {"data": "digits", "partition": {"clients": 4}, "participation": 1.0, "rounds": 2}
@@ -29,7 +32,7 @@ def is_rejected(lie, **changes):
         runner.run = lying
         outcome = federation.advance(runner)
         assert federation.server.model.isfinite().all()
-        assert all(tensor.isfinite().all() for tensor in federation.server.state.values())
+        assert all(tensor.isfinite().all() for tensor in federation.server.tensors.values())
     rejected = {record.client: record.name for record in outcome.records if record.name.startswith("rej")}
     return rejected == {2: "rejected: not plausible"}
 
@@ -113,3 +116,39 @@ def test_batch_norm_has_statistics_that_can_be(entry, value):
 def test_prototypes_are_of_the_samples_that_there_are(name, value):
     lie = says(f"prototypes.{name}", lambda tensor: torch.full_like(tensor, value))
     assert is_rejected(lie, method=PROTOTYPES)
+
+
+def test_scaffold_is_believed_where_it_has_converged():
+    """Near an optimum control variates are large, as clients' data differ, and their changes are next to
+    nothing: less than the rounding of the variates. Nobody is put aside for it."""
+    changes = {
+        "partition": {"clients": 4, "alpha": 0.1, "validation": 0},
+        "model": "logistic",
+        "method": "scaffold",
+        "local": {"batch": 2000, "epochs": 5, "lr": 0.2, "weight_decay": 0.2},
+        "rounds": 70,
+        "evaluate": {"every": 1000, "test_last": 0, "patience": 0},
+    }
+    federation = Federation(Experiment.parse({**BASE, **changes}))
+    left_out = []
+    with closing(federation), federation.open() as runner:
+        while federation.round < 70:
+            before = federation.server.model
+            records = federation.advance(runner).records
+            left_out += [record for record in records if record.name.startswith("rejected")]
+    assert not left_out
+    assert (federation.server.model - before).norm() < 1e-5 * before.norm()
+
+
+def test_scaffold_with_steps_at_a_rate_of_zero():
+    """A schedule that begins with 0: two steps at 0 and 0.1, K η = 0.1, so that −10 Δ is sent. How much it
+    is can't be told from above then, but its direction can."""
+    correction = ControlVariates(option="II")
+    delta, nothing = torch.tensor([0.3, -0.4]), torch.zeros(2)
+    update = TrainReply(0, 1, 1, 2, 0.0, delta, torch.zeros(0), {"scaffold.c": -10 * delta}, {})
+
+    def believed(update):
+        return correction.plausible(update, {"scaffold.c": nothing}, Local(), lambda: ((1, 0.0), (1, 0.1)))
+
+    assert believed(update)
+    assert not believed(replace(update, change={"scaffold.c": torch.tensor([3.0, 4.0])}))

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mnemos.methods.exchange import Update
+from mnemos.methods.exchange import TrainReply
 from mnemos.screens.sound import Asked, Form
 
 FORM = Form(torch.zeros(4), torch.zeros(2), {"m.c": torch.zeros(2, 2)})
 ASKED = Asked(client=3, round=5, samples=10, steps=7)
-SOUND = Update(3, 5, 10, 7, 0.5, torch.ones(4), torch.ones(2), {"m.c": torch.ones(2, 2)}, {})
+SOUND = TrainReply(3, 5, 10, 7, 0.5, torch.ones(4), torch.ones(2), {"m.c": torch.ones(2, 2)}, {})
 
 
 def sent(value):

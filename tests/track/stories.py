@@ -3,8 +3,8 @@
 import pytest
 
 import mnemos
-from interrupt import Stop
 from mnemos.runs.store import overall
+from support.interrupt import Stop
 
 
 def interrupted(experiment, out, track, after, lose=0):

@@ -5,13 +5,13 @@ import pytest
 from stories import HOLE, REPEATED, expected, interrupted
 
 import mnemos
-from interrupt import Stop
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
+from mnemos.experiment.experiment import Experiment
 from mnemos.measures.measure import Measure, Record
 from mnemos.runs.execute import Silent
 from mnemos.track.observe import check, observe
 from mnemos.track.sink import Sink, parameters
+from support.interrupt import Stop
 
 
 class Memory(Sink):

@@ -154,7 +154,7 @@ def test_online_the_service_says_which_rounds_it_has(tiny, tmp_path, monkeypatch
 def test_the_environment_says_whether_to_be_online(tiny, tmp_path, monkeypatch):
     wandb = sys.modules["wandb"]
     monkeypatch.setattr(wandb, "login", lambda **_: False)
-    with pytest.raises(ConfigError, match=r"track.wandb: nobody is logged in to W&B; .*mode=offline"):
+    with pytest.raises(ConfigError, match=r"track.wandb: you are not logged in to W&B; .*mode=offline"):
         mnemos.run(tiny, out=tmp_path / "runs", track=["wandb"])
     assert not (tmp_path / "runs").exists()
 

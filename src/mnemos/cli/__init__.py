@@ -1,4 +1,4 @@
-"""The command line: one file a command."""
+"""The command line: one file a command in `commands`, and here what they share."""
 
 from mnemos.cli.app import main
 

@@ -1,4 +1,4 @@
-"""`mnemos`: the commands together, and how they end."""
+"""`mnemos`: the list of commands, how they are loaded, and their exit codes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from mnemos.common.imports import look_in
+from mnemos.common.shortage import shortage
 from mnemos.errors import MnemosError
 from mnemos.version import __version__
 
@@ -32,11 +34,12 @@ COMMANDS = {
     "reproduce": "Repeat a table or figure of a paper, and show the paper's numbers beside ours.",
     "federate": "Train where the data is: owners join over Flower, and what they hold stays with them.",
 }
-"""Each is in a module of its name, whose own help begins with the same words."""
+"""Every command with its line of help. It is a module of that name in `commands`; its own help begins with
+the same words."""
 
 
 class _Commands(TyperGroup):
-    """Imports a command when it is called: PyTorch alone takes seconds, which help needn't."""
+    """Imports a command only when it is called: PyTorch takes seconds to import, and help does without."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -51,13 +54,13 @@ class _Commands(TyperGroup):
 
 @cache
 def load(name: str) -> click.Command:
-    """A command, from its module."""
-    module = import_module(f"mnemos.cli.{name}")
-    alone = getattr(module, "app", None)
-    if alone is None:
-        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        alone.command(name)(getattr(module, name))
-    return typer.main.get_command(alone)
+    """Import a command from its module; `name` is a key of `COMMANDS`."""
+    module = import_module(f"mnemos.cli.commands.{name}")
+    command = getattr(module, "app", None)
+    if command is None:
+        command = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        command.command(name)(getattr(module, name))
+    return typer.main.get_command(command)
 
 
 app = typer.Typer(
@@ -91,11 +94,11 @@ _command = typer.main.get_command(app)
 
 
 def main() -> None:
-    """Run a command and end with an exit code that means something."""
-    # As with `python script.py`, a user's own modules are found where the command is called.
-    sys.path.insert(0, str(Path.cwd()))
+    """Run a command, and end the process with one of the exit codes that the help lists."""
+    # As with `python script.py`, modules that a user names are looked for in the working directory.
+    look_in(str(Path.cwd()))
     try:
-        # Not standalone: that would draw a box around a wrong option, and end without a word on Ctrl-C.
+        # In standalone mode, click would draw a box around a usage error, and exit silently on Ctrl-C.
         code = _command(prog_name="mnemos", standalone_mode=False) or 0
     except MnemosError as error:
         _end(str(error), error.exit_code)
@@ -106,13 +109,18 @@ def main() -> None:
         _end(_usage(error), error.exit_code)
     except KeyboardInterrupt:
         code = 130
+    except (OSError, RuntimeError) as error:
+        sentence = shortage(error)
+        if sentence is None:
+            raise
+        _end(sentence, 1)
     if code == 130:
         _end("interrupted", 130)
     raise SystemExit(code)
 
 
 def _usage(error: click.ClickException) -> str:
-    """What is wrong with the words of a command, and where to look them up."""
+    """A usage error as one sentence that names the help to read."""
     sentence = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "mnemos"

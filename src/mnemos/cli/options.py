@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they mean for an experiment."""
+"""Options that several commands share, and how an experiment is read from a command line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from mnemos.errors import ConfigError, allowed
-from mnemos.experiment import Experiment, load_experiment
-from mnemos.overrides import parse_overrides
+from mnemos.experiment.experiment import Experiment, load_experiment
+from mnemos.experiment.overrides import parse_overrides
 
 Words = Annotated[
     list[str] | None,
@@ -36,7 +36,7 @@ _FIGURES = (".pdf", ".png", ".svg")
 
 
 def split_words(words: list[str] | None) -> tuple[Path | None, dict[str, Any]]:
-    """A recipe (the first word without '='), and the overrides."""
+    """Split words into the recipe (the first word, if it has no '='; else None) and the dotted overrides."""
     recipe, overrides = None, []
     for position, word in enumerate(words or []):
         if position == 0 and "=" not in word:
@@ -47,7 +47,7 @@ def split_words(words: list[str] | None) -> tuple[Path | None, dict[str, Any]]:
 
 
 def data_changes(data: str) -> dict[str, Any]:
-    """A data source by its name, or by a path to a file or folder."""
+    """The changes that choose a data source, given by its name or by the path of a file or folder."""
     path = Path(data)
     by_suffix = {".npz": "npz", ".parquet": "parquet"}
     if path.suffix in by_suffix:
@@ -76,19 +76,31 @@ def check_file(path: Path, suffixes: tuple[str, ...], option: str) -> None:
 
 
 def check_folder(path: Path, option: str) -> None:
-    """Refuse a folder that can't be one before anything is computed for it."""
-    nearest = next((one for one in (path, *path.parents) if one.exists()), path)
+    """Refuse a path that can't become a folder before anything is computed for it."""
+    nearest = next((folder for folder in (path, *path.parents) if folder.exists()), path)
     if nearest.exists() and not nearest.is_dir():
         raise ConfigError(f"found '{path}'; {nearest} is a file, and a folder is expected", option)
 
 
 def experiment_from(words: list[str] | None, shortcuts: dict[str, Any]) -> Experiment:
-    """The experiment of a command line: recipe, then shortcuts such as --rounds, then overrides."""
+    """The experiment of a command line: a recipe, changed by options such as --rounds, changed by overrides.
+
+    `shortcuts` are the options by dotted name; those that are None weren't given.
+    """
     recipe, overrides = split_words(words)
     changes = {name: value for name, value in shortcuts.items() if value is not None}
     data = changes.pop("data", None)
     if data is not None:
         changes = {**data_changes(data), **changes}
-    # An override that names a whole part beats the shortcut for its name, not those for its options.
-    changes = {name: value for name, value in changes.items() if name.removesuffix(".name") not in overrides}
+    # An override that replaces a whole part beats the option that names the part, not those for its fields.
+    changes = {name: value for name, value in changes.items() if not _replaces(overrides, name)}
     return load_experiment(recipe, {**changes, **overrides})
+
+
+def _replaces(overrides: dict[str, Any], shortcut: str) -> bool:
+    """Whether the overrides replace the whole part that a shortcut such as `method.name` names.
+
+    A mapping of options without a name doesn't.
+    """
+    field = shortcut.removesuffix(".name")
+    return field in overrides and not (isinstance(overrides[field], dict) and "name" not in overrides[field])

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere."""
+"""What a command prints about one run: a progress bar on a terminal or plain lines, and how it ended."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from mnemos.engines.engine import Runner
 from mnemos.engines.flower import Flower
 from mnemos.errors import DivergedError, PausedError
-from mnemos.experiment import Experiment
-from mnemos.federation import Outcome
-from mnemos.rounds.arrivals import DROPPED, REJECTED
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Outcome
+from mnemos.federation.round import NOTED
 from mnemos.runs.execute import Observer, Silent
 from mnemos.runs.left_out import left_out
 from mnemos.runs.run import Run, Status
@@ -30,19 +30,19 @@ errors = Console(stderr=True)
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """The one JSON object a script reads: the last line of standard output."""
+    """Print the JSON object that a script reads, as the last line of standard output."""
     typer.echo(json.dumps(value))
 
 
 def watch(quiet: bool = False, label: str = "") -> Observer:
-    """The observer that fits where the output goes."""
+    """The observer of a run that suits the output: silent, a progress bar on a terminal, or lines."""
     if quiet:
         return Silent()
-    return Bar(label) if errors.is_terminal else Lines(label)
+    return RunBar(label) if errors.is_terminal else RunLines(label)
 
 
 def bars() -> Progress:
-    """Bars with a note of how well it goes, and the time left."""
+    """Progress bars with a note each, and the time left."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -79,8 +79,8 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
-class Lines(Silent):
-    """A line at each evaluation, on standard error."""
+class RunLines(Silent):
+    """Prints a line on standard error at each evaluation of a run."""
 
     def __init__(self, label: str = "") -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Lines(Silent):
         self._tenths = 0
 
     def started(self, run: Run, experiment: Experiment, round: int) -> None:
-        """Say where the run is."""
+        """Print the run's directory and the round it starts from."""
         super().started(run, experiment, round)
         self._rounds, self._first, self._begin = experiment.rounds, round, time.monotonic()
         left = (
@@ -100,21 +100,21 @@ class Lines(Silent):
         self.say(f"{self._prefix}{run.path} ({left})")
 
     def warned(self, sentence: str) -> None:
-        """Say what is known to hurt."""
+        """Print a warning about the experiment."""
         self.say(f"{self._prefix}warning: {sentence}")
 
     def preparing(self, done: int, total: int, note: str) -> None:
-        """Say how the training of what it starts from goes, in tenths."""
+        """Print how far the pre-training of the model is, at every tenth of it."""
         if not done or done == total or done * 10 // total > self._tenths:
             self._tenths = done * 10 // total
             self.say(f"{self._prefix}pre-training: {f'step {done}/{total}, ' if done else ''}{note}")
 
     def engine(self, runner: Runner) -> None:
-        """Say which engine was taken and why."""
+        """Print which engine was chosen, and why."""
         self.say(f"{self._prefix}engine {describe(runner)}")
 
     def round(self, outcome: Outcome) -> None:
-        """Say how far it has come."""
+        """Print the round's loss and accuracies, if it was evaluated, was the last, or trained no client."""
         if outcome.validation or outcome.round == self._rounds or math.isnan(outcome.loss):
             left = (time.monotonic() - self._begin) / (outcome.round - self._first)
             left *= self._rounds - outcome.round
@@ -127,8 +127,8 @@ class Lines(Silent):
         typer.echo(line, err=True)
 
 
-class Bar(Lines):
-    """A progress bar with round, accuracy and time left."""
+class RunBar(RunLines):
+    """Shows a run as a progress bar with round, accuracy and time left."""
 
     def __init__(self, label: str = "") -> None:
         super().__init__(label)
@@ -146,7 +146,7 @@ class Bar(Lines):
         )
 
     def preparing(self, done: int, total: int, note: str) -> None:
-        """Show a bar of its own, as long as it takes."""
+        """Show the pre-training as a bar of its own until it is done."""
         if self._preparation is None:
             self._preparation = self._progress.add_task("pre-training", note="")
         self._progress.update(self._preparation, completed=done, total=total, note=note, visible=done < total)
@@ -167,26 +167,26 @@ class Bar(Lines):
 
 
 def describe(runner: Runner) -> str:
-    """The engine in a few words."""
+    """The engine's name and options, and why it was chosen."""
     options = [f"{key} {value}" for key, value in runner.engine.dump().items() if key != "name" and value]
     text = ", ".join([type(runner.engine).name, *options])
     return f"{text} ({runner.why})" if runner.why else text
 
 
 def summary(outcome: Outcome) -> str:
-    """Loss and accuracies of a round, and how many were left out of it."""
-    parts = ["nobody has trained" if math.isnan(outcome.loss) else f"loss {outcome.loss:.4g}"]
+    """A round in one line: its loss and accuracies, and how many clients were left out and why."""
+    parts = ["no client has trained" if math.isnan(outcome.loss) else f"loss {outcome.loss:.4g}"]
     if outcome.validation:
         parts.append(f"validation {percent(outcome.validation.accuracy)}")
     if outcome.test:
         parts.append(f"test {percent(outcome.test.accuracy)}")
     names = Counter(record.name for record in outcome.records if record.client is not None)
-    parts += [f"{count} {name}" for name, count in names.items() if name.startswith((DROPPED, REJECTED))]
+    parts += [f"{count} {name}" for name, count in names.items() if name.startswith(NOTED)]
     return ", ".join(parts)
 
 
 def run_facts(run: Run) -> dict[str, Any]:
-    """What a script wants to know about a run."""
+    """The facts about a run that every command's JSON object has."""
     status = run.status
     return {
         "run": str(run.path),
@@ -198,13 +198,13 @@ def run_facts(run: Run) -> dict[str, Any]:
 
 
 def end_facts(run: Run) -> dict[str, Any]:
-    """What a script wants to know about a run that has ended."""
+    """The facts about a run that has ended: also how much was left out, by reason, and attempts repeated."""
     found = left_out(run.metrics)
     return {**run_facts(run), "left_out": found.reasons, "repeated": found.repeated}
 
 
 def _privacy(run: Run) -> dict[str, Any]:
-    """What a run promises about clients' data, and ε so far; nothing, if it promises nothing."""
+    """The run's privacy guarantee and its ε so far, under the key `privacy`; empty without a guarantee."""
     if not run.file("privacy.json").exists():
         return {}
     return {"privacy": {"epsilon": run.epsilon, **run.read_json("privacy.json")}}
@@ -212,14 +212,17 @@ def _privacy(run: Run) -> dict[str, Any]:
 
 @contextmanager
 def ending(observer: Observer, as_json: bool) -> Iterator[None]:
-    """End a command whose run was interrupted, paused or diverged: it is saved, and a script learns where."""
+    """Around a run: if it is interrupted, pauses or diverges, say how to go on with it and exit.
+
+    The run is saved by then. The exit code tells the three apart, and so does the JSON object.
+    """
     try:
         yield
     except (DivergedError, PausedError, KeyboardInterrupt) as error:
         run, code = observer.run, 130 if isinstance(error, KeyboardInterrupt) else error.exit_code
         if run is None:
             raise
-        again = f"'{goes_on(run)}' goes on"
+        again = f"'{resume_command(run)}' goes on"
         sentence = {4: f"error: {error}", 5: f"error: {error}; {again}"}.get(code, f"interrupted; {again}")
         typer.echo(sentence, err=True)
         if as_json:
@@ -228,10 +231,10 @@ def ending(observer: Observer, as_json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def going_on(
+def interruptible(
     as_json: bool, left: str = "what was finished is saved, and the same command goes on"
 ) -> Iterator[None]:
-    """End a command that was interrupted, with a word on what is left of it: as a rule, all that was done."""
+    """Around work that Ctrl-C may interrupt: print `left`, which says what is kept, and exit with 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -243,7 +246,7 @@ def going_on(
 
 
 def _left_out(run: Run) -> str:
-    """`left out: 12 rejected: not finite, 3 dropped, in 9 rounds; 1 attempt repeated`, if there were any."""
+    """`left out: 12 rejected: not finite, 3 dropped, in 9 rounds; 1 attempt at a round repeated`, if any."""
     found, parts = left_out(run.metrics), []
     if found.reasons:
         reasons = ", ".join(f"{count} {name}" for name, count in found.reasons.items())
@@ -253,19 +256,19 @@ def _left_out(run: Run) -> str:
     return "; ".join(parts)
 
 
-def goes_on(run: Run) -> str:
-    """The command that goes on with a run."""
-    elsewhere = isinstance(run.experiment.engine, Flower)
-    return f"mnemos {'federate serve' if elsewhere else 'resume'} {run.path}"
+def resume_command(run: Run) -> str:
+    """The command that continues a run: `mnemos resume`, or `mnemos federate serve` if owners trained it."""
+    federated = isinstance(run.experiment.engine, Flower)
+    return f"mnemos {'federate serve' if federated else 'resume'} {run.path}"
 
 
 def report_run(run: Run, as_json: bool) -> None:
-    """What was reached, where the files are, what to type next."""
+    """Print a run's accuracy, where its files are, and which commands to type next."""
     if as_json:
         print_json(end_facts(run))
         return
-    status = run.status
-    last = min(run.experiment.evaluate.test_last, status.rounds)
+    status, experiment = run.status, run.load(trust=True)  # its code has run already
+    last = min(experiment.evaluate.test_last, status.rounds)
     over = f", mean of the last {last} rounds" if last > 1 else ""
     rounds = plural(status.rounds, "round")
     console.print(f"[bold]{percent(status.accuracy)}[/] accuracy after {rounds}{over}")
@@ -277,8 +280,8 @@ def report_run(run: Run, as_json: bool) -> None:
     if status.message:
         typer.echo(f"       {status.message}")
     typer.echo(f"files: {run.path}")
-    if run.experiment.stream.paced or run.experiment.privacy.paced or status.message:
+    if experiment.stream.paced or experiment.privacy.paced or status.message:
         typer.echo(f"next:  mnemos report {run.path}   (curves, tables and settings on one page)")
     else:
-        typer.echo(f"next:  {goes_on(run)} --rounds {2 * status.rounds}   (go on for longer)")
+        typer.echo(f"next:  {resume_command(run)} --rounds {2 * status.rounds}   (go on for longer)")
     typer.echo(f"       mnemos runs {run.path.parent}   (all runs here)")

@@ -1,4 +1,4 @@
-"""One view of many runs at once: a table that moves on a terminal, plain lines elsewhere."""
+"""What a command prints about many runs at once: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ from rich.table import Table
 from rich.text import Text
 
 from mnemos.cli.output import duration, errors, percent, plural
-from mnemos.runs.pool import View
-from mnemos.runs.results import Result, Results
 from mnemos.runs.run import Run
-from mnemos.runs.study import Case
+from mnemos.studies.pool import StudyView
+from mnemos.studies.results import Result, Results
+from mnemos.studies.study import Case
 
 
-def overview(quiet: bool = False) -> View:
-    """The view that fits where the output goes."""
+def overview(quiet: bool = False) -> StudyView:
+    """The view of a study that suits the output: silent, a live table on a terminal, or lines."""
     if quiet:
-        return View()
-    return Screen() if errors.is_terminal else Lines()
+        return StudyView()
+    return StudyScreen() if errors.is_terminal else StudyLines()
 
 
 @dataclass
 class _Progress:
-    """How far a run has come in this call."""
+    """How far a run of this study has come."""
 
     rounds: int
-    """Those it still had to do."""
+    """Rounds that it had to do when it started or was resumed."""
     at: int = 0
-    """The number of its last round."""
+    """The last round that it has finished."""
     done: int = 0
+    """Rounds that it has done since it started or was resumed."""
     accuracy: float | None = None
     note: str = ""
-    """What it does before its first round, if it takes a while."""
+    """How far its pre-training is, before the first round."""
 
 
-class Lines(View):
-    """A line when a run begins and when it ends, on standard error."""
+class StudyLines(StudyView):
+    """Prints a line on standard error when a run begins and when it ends."""
 
     def __init__(self) -> None:
         self._ended: Counter[str] = Counter()
@@ -54,7 +55,7 @@ class Lines(View):
         self._warned: set[str] = set()
 
     def opened(self, done: Results, left: Sequence[Case], jobs: int) -> None:
-        """Say how much there is to do."""
+        """Print how many runs there are, and how many of them are done."""
         self._ended.update(result.status for result in done)
         self._total = len(done) + len(left)
         self._runs = {str(case): _Progress(case.experiment.rounds) for case in left}
@@ -63,7 +64,7 @@ class Lines(View):
         self.say(f"{plural(self._total, 'run')}{already}{at_once}")
 
     def started(self, case: Case, run: Run, round: int) -> None:
-        """Say where the run is."""
+        """Print the run's directory and the round it starts from."""
         total = case.experiment.rounds
         self._runs[str(case)] = _Progress(total - round, round)
         self._running.append(case)
@@ -72,34 +73,34 @@ class Lines(View):
         self.announce(f"{case}: {run.path} (from round {min(round + 1, total)} of {total})")
 
     def waiting(self, case: Case) -> None:
-        """Say why nothing happens."""
+        """Print that the run waits for another process."""
         self.say(f"{case}: another process is working on it; waiting")
 
     def warned(self, case: Case, sentence: str) -> None:
-        """Say what is known to hurt, once."""
+        """Print a warning about the experiment; the same sentence is printed once."""
         if sentence not in self._warned:
             self._warned.add(sentence)
             self.say(f"{case}: warning: {sentence}")
 
     def preparing(self, case: Case, done: int, total: int, note: str) -> None:
-        """Say that it takes a while."""
+        """Print that the run pre-trains its model, when it begins to."""
         run = self._runs[str(case)]
         if not run.note:
             self.announce(f"{case}: pre-training, {note}")
         run.note = f"pre-training {done}/{total}, {note}"
 
     def round(self, case: Case, round: int, accuracy: float | None) -> None:
-        """Remember how far it has come."""
+        """Remember how far the run has come."""
         run = self._runs[str(case)]
         run.at, run.done, run.note = round, run.done + 1, ""
         run.accuracy = run.accuracy if accuracy is None else accuracy
 
     def ended(self, result: Result) -> None:
-        """Say how it ended, and what is left."""
+        """Print how the run ended, and how many are left."""
         case = result.case
         self._ended[result.status] += 1
         self._running = [other for other in self._running if other != case]
-        self._runs[str(case)].rounds = self._runs[str(case)].done  # no more of it will come
+        self._runs[str(case)].rounds = self._runs[str(case)].done  # it won't do the rest
         how = {"finished": percent(result.run.accuracy if result.run else None), "diverged": "NC"}
         sentence = how.get(result.status, f"{result.status} ({result.message})")
         if result.status in how:
@@ -120,7 +121,7 @@ class Lines(View):
 
     @property
     def seconds_left(self) -> float | None:
-        """If all rounds take as long as those so far."""
+        """Seconds until the study is done if rounds take as long as those so far; None before the first."""
         done = sum(run.done for run in self._runs.values())
         if self._begin is None or not done:
             return None
@@ -128,36 +129,36 @@ class Lines(View):
         return (time.monotonic() - self._begin) * (all_rounds - done) / done
 
     def announce(self, line: str) -> None:
-        """What a person who watches the screen need not be told."""
+        """Print a line about what a live table shows anyway."""
         self.say(line)
 
     def say(self, line: str) -> None:
-        """One line on standard error."""
+        """Print a line on standard error."""
         typer.echo(line, err=True)
 
 
-class Screen(Lines):
-    """What is done, running, failed and left, on a terminal."""
+class StudyScreen(StudyLines):
+    """Shows on a terminal, as a live table, which runs are done, running, failed and left."""
 
     def __init__(self) -> None:
         super().__init__()
         self._live = Live(console=errors, get_renderable=self._draw, transient=True)
 
     def opened(self, done: Results, left: Sequence[Case], jobs: int) -> None:
-        """Show it."""
+        """Show the table if there is anything to do."""
         super().opened(done, left, jobs)
         if left:
             self._live.start()
 
     def closed(self) -> None:
-        """Leave the screen to what comes next."""
+        """Remove the table."""
         self._live.stop()
 
     def announce(self, line: str) -> None:
-        """Nothing: it is on the screen."""
+        """Print nothing: the table shows it."""
 
     def say(self, line: str) -> None:
-        """One line above."""
+        """Print a line above the table."""
         errors.print(line, markup=False, highlight=False)
 
     def _draw(self) -> Group:

@@ -1,4 +1,4 @@
-"""What the commands of many runs share: a study on the command line, its table, and what failed."""
+"""What commands for studies share: reading a study from the command line, its table, and failed runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mnemos.cli.options import split_words
 from mnemos.cli.output import console, percent, run_facts
 from mnemos.errors import ConfigError
 from mnemos.report.average import mean_of, std_of
-from mnemos.runs.results import Results
-from mnemos.runs.study import Study
+from mnemos.studies.results import Results
+from mnemos.studies.study import Study
 
 Words = Annotated[
     list[str],
@@ -27,7 +27,7 @@ Seeds = Annotated[str | None, typer.Option(help="Seeds instead of the recipe's, 
 
 
 def read_study(words: list[str], seeds: str | None) -> tuple[Path, Study]:
-    """The recipe and the study in it, with the changes of the command line."""
+    """The path of the recipe, and the study in it with the changes of the command line."""
     recipe, changes = split_words(words)
     if recipe is None:
         raise ConfigError(f"found '{words[0]}'; the first word must be a recipe")
@@ -35,20 +35,20 @@ def read_study(words: list[str], seeds: str | None) -> tuple[Path, Study]:
 
 
 def rows(results: Results) -> list[dict[str, Any]]:
-    """What a script wants to know about each variant."""
+    """The facts about each variant in a command's JSON object."""
     return [_row(results, variant) for variant in results.runs]
 
 
 def failures(results: Results) -> list[dict[str, Any]]:
-    """What a script wants to know about each run that came to no result."""
+    """The facts about each run without a result in a command's JSON object."""
     return [
-        {"variant": one.case.variant, "seed": one.case.experiment.seed, "message": one.message}
-        for one in results.failed
+        {"variant": result.case.variant, "seed": result.case.experiment.seed, "message": result.message}
+        for result in results.failed
     ]
 
 
 def print_table(results: Results) -> None:
-    """The variants with mean, spread, best and worst."""
+    """Print a row for each variant: mean, standard deviation, best and worst over its seeds."""
     last = max((result.case.experiment.evaluate.test_last for result in results), default=1)
     over = f" of the last {last} rounds" if last > 1 else ""
     table = Table("variant", f"test accuracy{over} (mean ± std)", "best", "worst", "seeds", box=None)
@@ -74,6 +74,7 @@ def _row(results: Results, variant: str) -> dict[str, Any]:
 
 
 def _cell(row: dict[str, Any]) -> str:
+    """`93.2 ± 0.4 % (1 NC)`: a variant's accuracy, and how many of its runs have none."""
     counts = ((row["diverged"], "NC"), (row["failed"], "failed"))
     lost = ", ".join(f"{count} {word}" for count, word in counts if count)
     if row["mean"] is None:
@@ -83,7 +84,7 @@ def _cell(row: dict[str, Any]) -> str:
 
 
 def parse_seeds(text: str | None) -> tuple[int, ...] | None:
-    """Seeds from a word such as 0,1,2."""
+    """The seeds in a word such as `0,1,2`; None for None."""
     if text is None:
         return None
     try:

@@ -1,1 +1,1 @@
-"""When what clients send is applied, and how long it takes them in simulated time."""
+"""Clocks: when updates are applied, and how long clients take in simulated time."""

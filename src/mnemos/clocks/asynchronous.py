@@ -1,31 +1,38 @@
-"""Updates that are applied when they arrive: FedAsync, FedBuff and what lies between.
+"""Updates that are applied when they arrive: FedAsync, FedBuff and variants between them.
 
 FedAsync: Xie, Koyejo, Gupta, 2019, arXiv 1903.03934. FedBuff: Nguyen et al., 2022, arXiv 2106.06639.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from mnemos.clocks.clock import Timed, clocks
+from mnemos.clocks.event_schedule import EventSchedule
+from mnemos.clocks.pace import Pace
 from mnemos.clocks.staleness import Polynomial, Staleness
 from mnemos.clocks.staleness import staleness as known_staleness
+from mnemos.errors import ConfigError
+from mnemos.selection import Selection
 
 
 @clocks.register("asynchronous")
-class Asynchronous(Timed):
-    """Clients train at their own pace; a round is one move of the server, made of `buffer` updates.
+class AsynchronousClock(Timed):
+    """Clients train at their own pace; a round is one step of the server, from `buffer` updates.
 
-    With τₖ the number of times that the server has moved since it sent client k the model xₖ, from which the
-    client made yₖ, the method's weighting and server step get
+    With τₖ the number of server steps since the server sent client k the model xₖ, which the client trained
+    into yₖ, the method's weighting and server step get
 
         change:  α s(τₖ) (yₖ − xₖ)
         model:   α s(τₖ) (yₖ − x), x being the model that the server has by then
 
-    for an update. Buffers are mixed alike: b ← (1 − α s(τₖ)) b + α s(τₖ) bₖ.
+    as the update. Buffers are mixed likewise: b ← (1 − α s(τₖ)) b + α s(τₖ) bₖ.
     """
+
+    asynchronous: ClassVar[bool] = True
 
     concurrency: int | None = Field(
         None, ge=1, description="how many clients train at a time; null: as many as would be in a round"
@@ -37,13 +44,30 @@ class Asynchronous(Timed):
     mixing: float = Field(1.0, gt=0, le=1, description="α: how much an update counts that isn't late")
     staleness: Annotated[Staleness, known_staleness] = Polynomial()
 
+    @property
+    def mixes_models(self) -> bool:
+        """With `applies: model`."""
+        return self.applies == "model"
+
     def weight(self, late: int) -> float:
-        """α s(τ)."""
+        """α s(τ), the weight of an update that is τ server steps late."""
         return self.mixing * self.staleness.weight(late)
+
+    def schedule(self, pace: Pace | None, cohort: int, selection: Selection) -> EventSchedule:
+        """Which client trains when; refuses to wait for more clients than there are."""
+        assert pace is not None
+        clients = int(np.count_nonzero(pace.flow.assignment.train_sizes()))
+        for field, found in (("concurrency", self.concurrency), ("buffer", self.buffer)):
+            if found is not None and found > clients:
+                raise ConfigError(
+                    f"found {found}; allowed: at most {clients}, the number of clients with samples",
+                    f"clock.{field}",
+                )
+        return EventSchedule(self, self.concurrency or cohort, pace, selection)
 
 
 @clocks.register("fedasync")
-class FedAsync(Asynchronous):
+class FedAsync(AsynchronousClock):
     """x ← (1 − α s(τ)) x + α s(τ) y: each model is mixed into the server's as it arrives."""
 
     applies: Literal["change", "model"] = "model"
@@ -51,7 +75,7 @@ class FedAsync(Asynchronous):
 
 
 @clocks.register("fedbuff")
-class FedBuff(Asynchronous):
+class FedBuff(AsynchronousClock):
     """x ← x + η · mean of s(τₖ) Δₖ over a buffer of updates, η being the server step's rate."""
 
     buffer: int = Field(10, ge=1, description="how many updates the server waits for before it moves")

@@ -1,15 +1,80 @@
-"""The common ground of clocks, and rounds without any."""
+"""The interface of clocks, rounds without any, and rounds in simulated time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
 from pydantic import Field
 
+from mnemos.clocks.event_schedule import EventSchedule
+from mnemos.clocks.pace import Pace
 from mnemos.clocks.speeds import Speeds
-from mnemos.registry import Part, Registry
+from mnemos.clocks.waiting import Waiting
+from mnemos.common.registry import Part, Registry
+from mnemos.data.stream import Flow
+from mnemos.errors import ConfigError
+from mnemos.optim.local import Local
+from mnemos.selection import Selection
+
+if TYPE_CHECKING:
+    from mnemos.federation.groups import Group
+    from mnemos.federation.protocols.protocol import RoundProtocol
 
 
 class Clock(Part):
     """How a federation's rounds follow each other."""
+
+    timed: ClassVar[bool] = False
+    """Whether it says how long clients take."""
+    asynchronous: ClassVar[bool] = False
+    """Whether clients train at their own pace, so that they aren't sent the same model."""
+
+    @property
+    def mixes_models(self) -> bool:
+        """Whether clients' models, and not their changes, are mixed into the server's."""
+        return False
+
+    @property
+    def asks_beyond(self) -> float:
+        """Share of clients asked beyond those that a round takes."""
+        return 0.0
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a round may end before all clients that were asked are back, in simulated time."""
+        return False
+
+    @property
+    def own_rounds(self) -> bool:
+        """Whether it changes how a round proceeds."""
+        return type(self).rounds is not Clock.rounds
+
+    def pace(self, flow: Flow, local: Local, seed: int) -> Pace | None:
+        """How long clients take; None if the clock doesn't simulate time."""
+        return None
+
+    def waiting(self, pace: Pace | None, cohort: int, *, partial: bool) -> Waiting | None:
+        """Which clients a synchronous server waits for; None if it waits for all of them, without a time.
+
+        `cohort`: how many clients a round takes; `partial`: the method can use clients that stop early.
+        """
+        return None
+
+    def rounds(self, protocol: RoundProtocol, groups: Sequence[Group]) -> RoundProtocol:
+        """How a round proceeds: as `protocol` has it, or otherwise, by a clock of one's own.
+
+        `protocol`: the rounds that the experiment would have, for a clock that only adds something to them;
+        `groups`: the groups of clients, one for each model.
+        """
+        return protocol
+
+    def schedule(self, pace: Pace | None, cohort: int, selection: Selection) -> EventSchedule | None:
+        """Which client trains when, under an asynchronous server; None if the server is synchronous.
+
+        `cohort`: how many clients train at a time unless the clock says otherwise.
+        """
+        return None
 
 
 clocks: Registry[Clock] = Registry("clock", Clock, "mnemos.clocks")
@@ -17,21 +82,33 @@ clocks: Registry[Clock] = Registry("clock", Clock, "mnemos.clocks")
 
 @clocks.register("rounds")
 class Rounds(Clock):
-    """Round after round, without a clock: nothing is said about time."""
+    """Synchronous rounds without simulated time."""
 
 
 class Timed(Clock):
-    """A clock that knows how fast clients are."""
+    """A clock with simulated time, by the clients' speeds."""
+
+    timed: ClassVar[bool] = True
 
     speeds: Speeds = Speeds()
 
+    def pace(self, flow: Flow, local: Local, seed: int) -> Pace:
+        """How long clients take; refuses a speed for a client that doesn't exist."""
+        clients = flow.assignment.clients
+        unknown = [client for client in self.speeds.times if client >= clients]
+        if unknown:
+            raise ConfigError(
+                f"there is no client {min(unknown)}; allowed: 0 to {clients - 1}", "clock.speeds.times"
+            )
+        return Pace(self.speeds, flow, local, seed)
+
 
 @clocks.register("synchronous")
-class Synchronous(Timed):
-    """The same rounds, timed: each lasts as long as the slowest client that is heard of in it.
+class SynchronousClock(Timed):
+    """Synchronous rounds with simulated time: each lasts as long as its slowest client.
 
-    With a deadline, whoever isn't back by then is left out. With over-selection, more clients are asked than
-    a round takes, and it is over when enough are back.
+    With a deadline, clients that take longer are left out. With over-selection, more clients are asked than
+    a round takes, and the round ends when enough have replied.
     """
 
     deadline: float | None = Field(
@@ -44,3 +121,19 @@ class Synchronous(Timed):
     over_selection: float = Field(
         0.0, ge=0, le=10, description="share of clients asked beyond those that a round takes"
     )
+
+    @property
+    def asks_beyond(self) -> float:
+        """`over_selection`."""
+        return self.over_selection
+
+    @property
+    def leaves_out(self) -> bool:
+        """With a deadline, or with over-selection."""
+        return self.deadline is not None or self.over_selection > 0
+
+    def waiting(self, pace: Pace | None, cohort: int, *, partial: bool) -> Waiting | None:
+        """Which clients the server waits for, and until when."""
+        assert pace is not None
+        takes = cohort if self.over_selection else None
+        return Waiting(self.deadline, pace, takes, self.partial and partial)

@@ -1,4 +1,4 @@
-"""How long clients take, in simulated time: deterministic, and without a look at any real clock."""
+"""How long clients take in simulated time, which is deterministic and independent of real clocks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mnemos import rng
-from mnemos.registry import Options
+from mnemos.common import rng
+from mnemos.common.registry import Options
 
 
 class Stragglers(Options):
@@ -20,10 +20,10 @@ class Stragglers(Options):
 
 
 class Speeds(Options):
-    """A client's round takes (its local steps) × (its time a step) × (a jitter).
+    """A client's round takes (its local steps) × (its time per step) × (a jitter).
 
-    The unit of time is the step of an ordinary client. The time a step of client k is e^(σ z), z ~ N(0, 1)
-    drawn once for each client, times the stragglers' factor if it is one; or what `times` says.
+    The unit of time is the step of an ordinary client. The time per step of client k is e^(σ z), with
+    z ~ N(0, 1) drawn once for each client, times the stragglers' factor if it is one; or that of `times`.
     """
 
     spread: float = Field(
@@ -41,7 +41,7 @@ class Speeds(Options):
     )
 
     def step(self, client: int, population: int, seed: int) -> float:
-        """A client's time a step."""
+        """A client's time per step."""
         if client in self.times:
             return self.times[client]
         time = _factor(self.spread, seed, "speed", client)
@@ -50,7 +50,7 @@ class Speeds(Options):
         return time
 
     def duration(self, client: int, steps: int, round: int, population: int, seed: int) -> float:
-        """How long a client takes for the steps of one of its rounds."""
+        """How long a client takes for the local steps of a round."""
         jitter = _factor(self.jitter, seed, "jitter", round, client)
         return steps * self.step(client, population, seed) * jitter
 
@@ -64,7 +64,7 @@ def _factor(sigma: float, seed: int, purpose: str, *keys: int) -> float:
 
 @lru_cache
 def _slow(share: float, population: int, seed: int) -> frozenset[int]:
-    """The stragglers."""
+    """The clients that are stragglers, drawn once for the run."""
     count = max(1, round(share * population))
     drawn = rng.numpy_generator(seed, "stragglers").choice(population, count, replace=False)
     return frozenset(drawn.tolist())

@@ -1,4 +1,4 @@
-"""How much an update counts that is late."""
+"""Weights of late updates."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from abc import abstractmethod
 
 from pydantic import Field
 
-from mnemos.registry import Part, Registry
+from mnemos.common.registry import Part, Registry
 
 
 class Staleness(Part):
-    """s(τ), τ being the number of times that the server has moved since it sent the client its model."""
+    """s(τ): the weight of an update that is τ server steps late, counted from when its model was sent."""
 
     @abstractmethod
     def weight(self, late: int) -> float:
-        """s(τ); s(0) is 1."""
+        """s(τ) for τ = `late`; s(0) is 1."""
 
 
 staleness: Registry[Staleness] = Registry("staleness weight", Staleness, "mnemos.clocks.staleness")
 
 
 @staleness.register("constant")
-class Constant(Staleness):
+class ConstantStaleness(Staleness):
     """s(τ) = 1."""
 
     def weight(self, late: int) -> float:
-        """One."""
+        """1."""
         return 1.0
 
 

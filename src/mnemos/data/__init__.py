@@ -1,1 +1,1 @@
-"""Where samples come from and who holds which."""
+"""Data sets, and which client holds which samples in which round."""

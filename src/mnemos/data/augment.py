@@ -1,8 +1,8 @@
 """Random changes to batches of images, and the scaling that follows them.
 
-What is random is drawn apart from being applied: a client draws from its own generator, and any number of
-clients' batches can be changed in one go with the same result as one by one. Images are changed before
-they are normalised, as in the papers' code: what comes in from outside is 0, so black.
+Drawing random numbers and applying them are separate: a client draws from its own generator, and the batches
+of many clients can be changed in one call with the same result as one by one. Images are changed before they
+are normalised, as in the papers' code: pixels from outside the image are 0, so black.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from mnemos.common.registry import Part, Registry
 from mnemos.errors import ConfigError
-from mnemos.registry import Part, Registry
 
 
 class Augmentation(Part):
@@ -24,11 +24,11 @@ class Augmentation(Part):
 
     @abstractmethod
     def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
-        """Everything random about `count` images of a shape (channels, height, width): [count, …]."""
+        """The random numbers [count, …] for `count` images of a shape (channels, height, width)."""
 
     @abstractmethod
     def apply(self, images: Tensor, draws: Tensor) -> Tensor:
-        """Changed images [B, C, H, W], of the same type (uint8 or float); the given ones stay as they are."""
+        """Changed copies of images [B, C, H, W], of the same type (uint8 or float)."""
 
 
 augmentations: Registry[Augmentation] = Registry("augmentation", Augmentation, "mnemos.data.augment")
@@ -36,7 +36,7 @@ augmentations: Registry[Augmentation] = Registry("augmentation", Augmentation, "
 
 @augmentations.register("crop")
 class Crop(Augmentation):
-    """Pad with black on all sides and cut out the original size anywhere."""
+    """Pads an image with black on all sides and cuts out the original size at a random position."""
 
     pad: int = Field(4, ge=0)
 
@@ -59,7 +59,7 @@ class Crop(Augmentation):
 
 @augmentations.register("flip")
 class Flip(Augmentation):
-    """Swap left and right with probability p."""
+    """Swaps left and right with probability p."""
 
     p: float = Field(0.5, ge=0, le=1)
 
@@ -77,7 +77,7 @@ class Flip(Augmentation):
 
 @augmentations.register("cutout")
 class Cutout(Augmentation):
-    """Blacken a square around any pixel, as far as it lies in the image (DeVries and Taylor, 2017)."""
+    """Blackens a square around a random pixel, as far as it lies in the image (DeVries and Taylor, 2017)."""
 
     size: int = Field(16, ge=1)
 
@@ -103,14 +103,14 @@ class Cutout(Augmentation):
 
 @augmentations.register("rotation")
 class Rotation(Augmentation):
-    """Turn counter-clockwise around the centre, by up to ±degrees or by any number of quarters."""
+    """Turns an image counter-clockwise around its centre, by up to ±degrees or by quarter turns."""
 
     degrees: float = Field(15.0, ge=0, le=180)
     quarter: bool = False
     """Turn by 0, 90, 180 or 270 degrees instead, which moves pixels without changing them."""
 
     def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
-        """Angles in degrees, or numbers of quarters."""
+        """Angles in degrees, or numbers of quarter turns."""
         if not self.quarter:
             return (torch.rand(count, generator=generator) * 2 - 1) * self.degrees
         _, height, width = shape
@@ -121,15 +121,15 @@ class Rotation(Augmentation):
         return torch.randint(4, (count,), generator=generator)
 
     def apply(self, images: Tensor, draws: Tensor) -> Tensor:
-        """Move pixels (quarters), or interpolate between four with black outside."""
+        """Move pixels (quarter turns), or interpolate between four of them, with black outside."""
         return self._quarters(images, draws) if self.quarter else self._angles(images, draws)
 
     @staticmethod
     def _quarters(images: Tensor, turns: Tensor) -> Tensor:
         turned = images.clone()
         for quarters in (1, 2, 3):
-            which = (turns == quarters).nonzero().squeeze(1)
-            turned.index_copy_(0, which, images.index_select(0, which).rot90(quarters, (2, 3)))
+            rows = (turns == quarters).nonzero().squeeze(1)
+            turned.index_copy_(0, rows, images.index_select(0, rows).rot90(quarters, (2, 3)))
         return turned
 
     @staticmethod
@@ -152,8 +152,8 @@ def _turned_grid(images: Tensor, degrees: Tensor) -> Tensor:
 def to_channels_last(images: Tensor) -> Tensor:
     """Images [B, C, H, W] with all channels of a pixel side by side in memory.
 
-    Through a flat view, because with one channel PyTorch takes either order for the other, and a
-    convolution then goes by strides that say the wrong thing.
+    Through a flat view, because with one channel PyTorch can't tell the two orders apart, and a convolution
+    would then use the wrong strides.
     """
     count, channels, height, width = images.shape
     rows = images.permute(0, 2, 3, 1).flatten(1)

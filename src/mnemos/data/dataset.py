@@ -1,15 +1,16 @@
-"""What a source gives: samples, labels, who they naturally belong to, and how to scale them."""
+"""Data sets and their sources: samples, labels, natural owners, and the scale of the samples."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from mnemos.common.registry import Part, Registry
 from mnemos.errors import DataError
-from mnemos.registry import Part, Registry
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Dataset:
     owners: tuple[str, ...] = ()
     """Names of the natural owners, in the order of their indices."""
     remote: bool = False
-    """Whether samples and labels are with their owners: what is here has their shape alone."""
+    """Whether samples and labels stay with their owners; the tensors here only have their shapes."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,18 +49,21 @@ class Dataset:
 
 
 class Source(Part):
-    """Where samples come from."""
+    """The choice of a data set."""
+
+    stays_with_owners: ClassVar[bool] = False
+    """Whether a federation's server never sees samples and labels."""
 
     @abstractmethod
     def load(self) -> Dataset:
-        """Read the data set, or raise a `DataError` that says what to put where."""
+        """The data set, or a `DataError` that says which files are expected where."""
 
 
 sources: Registry[Source] = Registry("data source", Source, "mnemos.data.sources")
 
 
 def check(dataset: Dataset) -> Dataset:
-    """The data set itself, if its labels and values make sense."""
+    """The data set itself; raises a `DataError` for impossible labels or values."""
     count = len(dataset.classes)
     for part, split in (("training", dataset.train), ("test", dataset.test)):
         if len(split.samples) != len(split.labels):

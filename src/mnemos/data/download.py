@@ -1,4 +1,4 @@
-"""Downloads: verified by checksum, whole or not at all, and never when `$MNEMOS_OFFLINE` is set."""
+"""Downloads: verified by checksum, complete or not at all, and none if `$MNEMOS_OFFLINE` is set."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.progress import TransferSpeedColumn as SpeedColumn
 
+from mnemos.common.files import replacing
 from mnemos.errors import DataError
-from mnemos.files import replacing
 from mnemos.version import __version__
 
 OFFLINE = "MNEMOS_OFFLINE"
@@ -31,7 +31,7 @@ _WORTH_ANOTHER_TRY = {408, 425, 429}
 
 
 @dataclass(frozen=True)
-class Remote:
+class RemoteFile:
     """A published file: its address, and its MD5 or SHA-256 in hexadecimal."""
 
     url: str
@@ -44,7 +44,7 @@ class Remote:
 
 
 class _InterruptedError(Exception):
-    """A failure of the network that may pass."""
+    """A failure of the network that may be temporary."""
 
 
 def offline() -> bool:
@@ -52,8 +52,8 @@ def offline() -> bool:
     return os.environ.get(OFFLINE, "").strip().lower() not in {"", "0", "false", "no"}
 
 
-def obtain(name: str, remotes: Iterable[Remote], folder: Path, advice: str) -> None:
-    """Download files into a folder; if one fails, a single error also gives the advice on what to do."""
+def obtain(name: str, remotes: Iterable[RemoteFile], folder: Path, advice: str) -> None:
+    """Download files into a folder; if one fails, the error names the data set and ends with the advice."""
     for remote in remotes:
         try:
             fetch(remote.url, remote.checksum, folder / remote.file)
@@ -64,7 +64,7 @@ def obtain(name: str, remotes: Iterable[Remote], folder: Path, advice: str) -> N
 def fetch(url: str, checksum: str, destination: Path, *, timeout: float = 30.0, pause: float = 1.0) -> Path:
     """Download a file; `checksum` is its MD5 (32 digits) or SHA-256 (64 digits).
 
-    What the network drops is tried again, after `pause` and then twice `pause` seconds.
+    After a failure of the network it tries again, after `pause` and then twice `pause` seconds.
     """
     if offline():
         raise DataError(f"{url} is not downloaded because {OFFLINE} is set")
@@ -78,7 +78,7 @@ def fetch(url: str, checksum: str, destination: Path, *, timeout: float = 30.0, 
                 if attempt == RETRIES:
                     raise DataError(f"{url} can't be downloaded ({error})") from None
                 time.sleep(pause * 2**attempt)
-    except OSError as error:  # the network's own are all `_InterruptedError` by now
+    except OSError as error:  # errors of the network are `_InterruptedError` here
         raise DataError(f"{destination} can't be written ({error.strerror or error})") from None
     return destination
 
@@ -107,7 +107,7 @@ def _download(url: str, checksum: str, destination: Path, timeout: float) -> Non
 def _open(url: str, timeout: float) -> http.client.HTTPResponse:
     request = urllib.request.Request(url, headers={"User-Agent": f"mnemos/{__version__}"})
     try:
-        # Addresses are written in the sources of data sets, never read; what comes is checked by checksum.
+        # Addresses are constants in the sources of data sets, and the content is verified by checksum.
         response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=timeout)  # nosec B310
     except urllib.error.HTTPError as error:
         answer = f"the server answered {error.code} {error.reason}"
@@ -137,7 +137,7 @@ def _reason(error: object) -> str:
 
 @contextmanager
 def _progress(url: str, size: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, else one line; both on the error stream."""
+    """A progress bar on a terminal, otherwise one line; both on the error stream."""
     if not sys.stderr.isatty():
         amount = f" ({size / 1e6:.1f} MB)" if size is not None else ""
         sys.stderr.write(f"downloading {url}{amount}\n")

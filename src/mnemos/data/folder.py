@@ -1,4 +1,4 @@
-"""Where data sets lie on disk, and what is remembered beside them."""
+"""The folders of data sets and caches, and values that are kept between processes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import platformdirs
 
+from mnemos.common.files import write_atomically
+from mnemos.common.plain import parse_json
 from mnemos.errors import DataError
-from mnemos.files import write_atomically
-from mnemos.plain import parse_json
 
 VARIABLE = "MNEMOS_DATA"
 """Environment variable that names the data folder."""
@@ -22,17 +22,17 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def cache_folder() -> Path:
-    """Where Mnemos keeps what it can make again: `$MNEMOS_CACHE`, or a folder in the user's cache."""
+    """The folder for files that can be made again: `$MNEMOS_CACHE`, or one in the user's cache."""
     return Path(os.environ.get("MNEMOS_CACHE") or platformdirs.user_cache_dir("mnemos"))
 
 
 def recall(name: str, key: str) -> Any:
-    """What was remembered of a key in a file of the cache folder; None, if nothing was."""
+    """The value that `remember` has kept under a key in a file of the cache folder; None if there is none."""
     return _remembered(name).get(key)
 
 
 def remember(name: str, key: str, value: Any) -> None:
-    """Keep something for later processes; a cache that can't be written only costs time."""
+    """Keep a value for later processes; a cache that can't be written is ignored, as it only saves time."""
     path = cache_folder() / name
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def data_folder() -> Path:
 
 
 def locate(path: str) -> Path:
-    """A user's path as it is, or below the data folder when it is relative and found only there."""
+    """A user's path as it is, or below the data folder if it is relative and exists only there."""
     given = expanded(path)
     below = data_folder() / given
     try:
@@ -64,10 +64,10 @@ def locate(path: str) -> Path:
 
 
 def expanded(path: str) -> Path:
-    """A user's path, in which `~` is a home."""
+    """A user's path with `~` replaced by the home folder."""
     try:
         return Path(path).expanduser()
-    except RuntimeError as error:  # of a user who isn't there
+    except RuntimeError as error:  # `~name` of an unknown user
         raise DataError(f"{path} can't be looked for ({error})") from None
 
 
@@ -77,7 +77,7 @@ def missing(folder: Path, names: Iterable[str]) -> list[str]:
 
 
 def what_to_put(names: Iterable[str], folder: Path) -> str:
-    """The end of an error sentence that tells where files are expected."""
+    """The end of an error sentence that says where files are expected."""
     return (
         f"put {', '.join(names)} in {folder}, or set {VARIABLE} to the folder that holds '{folder.name}' "
         f"(now {folder.parent})"
@@ -85,7 +85,7 @@ def what_to_put(names: Iterable[str], folder: Path) -> str:
 
 
 def stamp(path: Path) -> Stamp:
-    """Name, size and time of change of a file or of all files below a folder: equal if nothing changed."""
+    """Name, size and modification time of a file, or of all files below a folder: equal if none changed."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     found = []
     for file in files:

@@ -1,4 +1,4 @@
-"""Data sets in memory: read once per process, however many experiments use them."""
+"""Data sets in memory, each read once per process and shared by experiments."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from mnemos.data.dataset import Dataset, Source
 from mnemos.data.folder import data_folder, locate, stamp
 
 LIMIT = 2
-"""How many data sets are kept."""
+"""The number of data sets that are kept."""
 
 _lock = threading.RLock()
 _kept: OrderedDict[Hashable, Dataset] = OrderedDict()
 
 
 def load(source: Source) -> Dataset:
-    """The source's data set; the same object as long as it is kept and its files haven't changed."""
+    """The source's data set; the same object while it is kept and its files don't change."""
     key = (source, data_folder(), _files(source))
     try:
         hash(key)
-    except TypeError:  # a source from outside with options that can't be compared
+    except TypeError:  # a user's source with options that can't be hashed
         return source.load()
-    # One lock for all: a second thread that asks for the same data set waits instead of reading it again.
+    # One lock for all: a second thread that needs the same data set waits instead of reading it again.
     with _lock:
         if key not in _kept:
             while len(_kept) >= LIMIT:
@@ -34,7 +34,7 @@ def load(source: Source) -> Dataset:
 
 
 def forget() -> None:
-    """Let go of all data sets that are kept."""
+    """Drop all data sets that are kept."""
     with _lock:
         _kept.clear()
 

@@ -1,7 +1,7 @@
-"""Data that belongs to several: what an owner says of its own, and what all of them go by.
+"""Data of several owners: what each owner describes, and the classes and scale that all of them use.
 
-In the laboratory one process reads everybody's data; in a federation each owner reads its own, and the server
-only knows what they say of it. Both come to the same classes and the same scale by what is here.
+In a simulation one process reads the data of all owners; in a real federation each owner reads its own, and
+the server only knows the descriptions. These functions give both the same classes and the same scale.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
+from mnemos.common.registry import Options
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.partition import Ints
 from mnemos.data.sources._scale import deviation, moments
 from mnemos.errors import ConfigError, DataError
-from mnemos.registry import Options
 
 Size = Annotated[int, Field(ge=1, le=1_000_000)]
 _MOST_SAMPLES, _MOST_NUMBERS = 10_000_000, 100_000_000
-"""Of an owner, and of a sample: the server makes tables of as many."""
+"""The most samples of an owner, and numbers of a sample: the server allocates tables of this size."""
 Kind = Literal["uint8", "float32"]
 Run = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
-"""So many samples of one label, one after the other: (label, samples)."""
+"""A run of consecutive samples with the same label: (label, number of samples)."""
 
 
 class Described(Options):
-    """What an owner says of its data; nothing that couldn't be true."""
+    """An owner's description of its data, validated: impossible values are refused."""
 
     shape: tuple[Size, ...] = Field(min_length=1, max_length=3)
     kind: Kind
@@ -54,7 +54,7 @@ class Described(Options):
             )
         if not all(name.isprintable() for name in self.classes):
             raise ValueError("found a class whose name can't be printed")
-        # Bytes have a mean of up to 255, and are at most half of that away from it.
+        # Bytes have a mean of at most 255 and a standard deviation of at most 127.5.
         if self.kind == "uint8" and not (
             all(0 <= mean <= 255 for mean in self.mean)
             and all(variance <= 127.5**2 * (1 + 1e-6) for variance in self.variance)
@@ -65,7 +65,7 @@ class Described(Options):
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all owners go by."""
+    """The classes and the scale that all owners use."""
 
     classes: tuple[str, ...]
     mean: tuple[float, ...]
@@ -73,7 +73,7 @@ class Agreement:
 
 
 def describe(dataset: Dataset) -> Described:
-    """What the owner of a data set says of it."""
+    """The description of an owner's data set."""
     mean, variance = moments(dataset.train.samples)
     kind = "uint8" if dataset.train.samples.dtype == torch.uint8 else "float32"
     values = {
@@ -92,66 +92,69 @@ def describe(dataset: Dataset) -> Described:
 
 
 def agree(owners: Mapping[str, Described], classes: tuple[str, ...] | None = None) -> Agreement:
-    """Classes and scale of all owners' data; by default, the classes are all that somebody holds.
+    """The classes and scale of all owners' data; by default, the classes are those that any owner holds.
 
     With n_k samples, mean m_k and variance v_k of owner k: m = Σ n_k m_k / n and
     v = Σ n_k (v_k + (m_k − m)²) / n.
     """
     (first, pattern), *_ = owners.items()
-    for name, one in owners.items():
-        if (one.shape, one.kind) != (pattern.shape, pattern.kind):
+    for name, owner in owners.items():
+        if (owner.shape, owner.kind) != (pattern.shape, pattern.kind):
             raise DataError(
-                f"{name} has samples of shape {list(one.shape)} ({one.kind}), and {first} of shape "
+                f"{name} has samples of shape {list(owner.shape)} ({owner.kind}), and {first} of shape "
                 f"{list(pattern.shape)} ({pattern.kind}); all need the same"
             )
-        if len(one.mean) != pattern.shape[0] or len(one.variance) != pattern.shape[0]:
-            raise DataError(f"{name} has a mean of {len(one.mean)} numbers; {pattern.shape[0]} are expected")
-        unknown = set(one.classes) - set(one.classes if classes is None else classes)
+        if len(owner.mean) != pattern.shape[0] or len(owner.variance) != pattern.shape[0]:
+            raise DataError(
+                f"{name} has a mean of {len(owner.mean)} numbers; {pattern.shape[0]} are expected"
+            )
+        unknown = set(owner.classes) - set(owner.classes if classes is None else classes)
         if unknown:
             raise DataError(f"{name} holds the class '{min(unknown)}', which is none of data.classes")
     if classes is None:
-        classes = _ordered({name for one in owners.values() for name in one.classes})
-    counts = np.array([one.train for one in owners.values()], np.float64)[:, None]
-    means = np.array([one.mean for one in owners.values()])
-    variances = np.array([one.variance for one in owners.values()])
+        classes = _ordered({name for owner in owners.values() for name in owner.classes})
+    counts = np.array([owner.train for owner in owners.values()], np.float64)[:, None]
+    means = np.array([owner.mean for owner in owners.values()])
+    variances = np.array([owner.variance for owner in owners.values()])
     mean = (counts * means).sum(0) / counts.sum()
     variance = (counts * (variances + (means - mean) ** 2)).sum(0) / counts.sum()
     return Agreement(classes, tuple(mean.tolist()), deviation(variance))
 
 
 def arranged(dataset: Dataset, agreement: Agreement) -> Dataset:
-    """An owner's data as all understand it: labels by the common classes, samples in their order.
+    """An owner's data with labels by the common classes, samples sorted by class, and the common scale.
 
-    By class, so that how many samples of each there are is all that can be said of the order.
+    Sorted by class, so that the order of samples reveals no more than the number of samples of each class.
     """
-    place = {name: number for number, name in enumerate(agreement.classes)}
-    if unknown := _held(dataset) - place.keys():
+    index = {name: label for label, name in enumerate(agreement.classes)}
+    if unknown := _held(dataset) - index.keys():
         raise DataError(f"{dataset.name} holds the class '{min(unknown)}', which is none of data.classes")
-    number = torch.tensor([place.get(name, -1) for name in dataset.classes])
-    train, test = (_by_class(split, number) for split in (dataset.train, dataset.test))
+    labels = torch.tensor([index.get(name, -1) for name in dataset.classes])
+    train, test = (_by_class(split, labels) for split in (dataset.train, dataset.test))
     return replace(
         dataset, train=train, test=test, classes=agreement.classes, mean=agreement.mean, std=agreement.std
     )
 
 
-def _by_class(split: Split, number: torch.Tensor) -> Split:
-    labels = number[split.labels]
+def _by_class(split: Split, common: torch.Tensor) -> Split:
+    """The samples sorted by their labels in the common numbering [classes of the owner]."""
+    labels = common[split.labels]
     order = torch.argsort(labels, stable=True)
     return Split(split.samples[order], labels[order])
 
 
 def _held(dataset: Dataset) -> set[str]:
-    """The classes of which there are samples."""
+    """The names of the classes that have samples."""
     labels = np.union1d(dataset.train.labels.numpy(), dataset.test.labels.numpy())
     return {dataset.classes[label] for label in labels.tolist()}
 
 
 def runs(labels: Ints) -> tuple[Run, ...]:
-    """Labels as runs of equal ones."""
+    """Labels as runs of equal labels."""
     return tuple((label, sum(1 for _ in equal)) for label, equal in groupby(labels.tolist()))
 
 
 def _ordered(names: set[str]) -> tuple[str, ...]:
-    """By number if all names are numbers, so that class 10 comes after class 9."""
+    """Sorted names; by value if all are numbers, so that class 10 comes after class 9."""
     numbers = all(name.isdecimal() for name in names)
     return tuple(sorted(names, key=lambda name: (int(name) if numbers else 0, name)))

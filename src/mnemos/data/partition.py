@@ -1,15 +1,15 @@
-"""Who holds which sample: the common ground of all partitions."""
+"""Which client holds which samples: the interface of partitions, and their result."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from mnemos.registry import Part, Registry
+from mnemos.common.registry import Part, Registry
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -19,8 +19,8 @@ Floats = NDArray[np.float64]
 class Assignment:
     """Clients as consecutive runs of one index array: client k holds `order[offsets[k]:offsets[k+1]]`.
 
-    Two arrays serve a million clients. Each client's last `validation` share (rounded down) is for
-    validation, the rest for training: never none of a client that has any.
+    Two arrays are enough for a million clients. The last share `validation` of each client's samples (rounded
+    down) is for validation, the rest, at least one sample, for training.
     """
 
     order: Ints
@@ -31,12 +31,12 @@ class Assignment:
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return len(self.offsets) - 1
 
     @property
     def sizes(self) -> Ints:
-        """How many samples each client holds."""
+        """The number of samples of each client."""
         return np.diff(self.offsets)
 
     def _held(self, sizes: Ints) -> Ints:
@@ -63,7 +63,7 @@ class Assignment:
         return self.order[train], owners[train]
 
     def train_sizes(self) -> Ints:
-        """How many training samples each client holds."""
+        """The number of training samples of each client."""
         return self.sizes - self._held(self.sizes)
 
     def union_held_out(self) -> Ints:
@@ -73,49 +73,63 @@ class Assignment:
 
 
 def pooled(assignment: Assignment) -> Assignment:
-    """One holder of everybody's samples, each once, for training what was for training."""
+    """One client that holds the samples of all, each once; training samples stay training samples."""
     held_out = np.unique(assignment.union_held_out())
     train = np.unique(assignment.training()[0])
     order = np.concatenate([train, held_out])
     return Assignment(order, np.array([0, len(order)]), len(held_out) / len(order))
 
 
-def label_distances(labels: Ints, assignment: Assignment) -> tuple[Ints, Floats]:
-    """How many labels each client holds, and how far its label distribution is from that of all.
+def held_by(clients: Ints, assignment: Assignment) -> Assignment:
+    """What some clients hold, while all others hold nothing."""
+    there = np.zeros(assignment.clients, bool)
+    there[clients] = True
+    sizes = np.where(there, assignment.sizes, 0)
+    order = assignment.order[np.repeat(there, assignment.sizes)]
+    return replace(assignment, order=order, offsets=np.concatenate([[0], np.cumsum(sizes)]))
 
-    The distance is the total variation ½ Σ_c |p_kc − p_c|: 0 for a client like all, near 1 for one with
-    labels of its own.
+
+def label_distances(labels: Ints, assignment: Assignment) -> tuple[Ints, Floats]:
+    """The number of labels of each client, and the distance of its label distribution from the overall one.
+
+    The distance is the total variation ½ Σ_c |p_kc − p_c|: 0 if the distributions are equal, near 1 for a
+    client whose labels no other client has.
     """
     owner = np.repeat(np.arange(assignment.clients), assignment.sizes)
     classes = int(labels.max()) + 1
-    # Only the pairs that occur: a table of a million clients and all labels would be large, and empty.
+    # Only the pairs that occur: a table of a million clients and all labels would be large and sparse.
     pairs, counts = np.unique(owner * classes + labels[assignment.order], return_counts=True)
-    of, label = np.divmod(pairs, classes)
+    client, label = np.divmod(pairs, classes)
     overall = np.bincount(label, counts, classes) / max(1, counts.sum())
-    held = np.bincount(of, np.abs(counts / assignment.sizes[of] - overall[label]), assignment.clients)
-    # A label that a client lacks is away from its share by all of it.
-    lacked = 1 - np.bincount(of, overall[label], assignment.clients)
-    return np.bincount(of, minlength=assignment.clients), (held + lacked) / 2
+    held = np.bincount(client, np.abs(counts / assignment.sizes[client] - overall[label]), assignment.clients)
+    # A label that a client lacks adds all of its overall share.
+    lacked = 1 - np.bincount(client, overall[label], assignment.clients)
+    return np.bincount(client, minlength=assignment.clients), (held + lacked) / 2
 
 
 def label_skew(labels: Ints, assignment: Assignment) -> float:
-    """Mean distance of the clients' label distributions from that of all."""
+    """Mean distance of the clients' label distributions from the overall one."""
     return float(label_distances(labels, assignment)[1][assignment.sizes > 0].mean())
 
 
 class Partition(Part):
-    """How the training samples are dealt out to clients."""
+    """How the training samples are assigned to clients."""
 
     clients: int = Field(100, ge=1, le=100_000_000)
     validation: float = Field(0.1, ge=0, lt=1)
 
+    @property
+    def keeps_owners(self) -> bool:
+        """Whether each natural owner of the data is a client, and none is left out."""
+        return False
+
     def split(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> Assignment:
-        """Deal out the samples; only `whole` gives one to several clients."""
-        order, offsets = self.deal(labels, owners, rng)
+        """The assignment of samples to clients; only `whole` assigns a sample to several clients."""
+        order, offsets = self.assign(labels, owners, rng)
         return Assignment(order, offsets, self.validation, self.noise_levels(len(offsets) - 1))
 
     @abstractmethod
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """(order, offsets) as in `Assignment`, from labels and natural owners (None if there are none)."""
 
     def noise_levels(self, clients: int) -> Floats | None:

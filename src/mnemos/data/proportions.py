@@ -1,4 +1,4 @@
-"""Dirichlet proportions that survive concentrations from 1e-9 to 1e9."""
+"""Dirichlet proportions, computed stably for concentrations from 1e-9 to 1e9."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pydantic import Field
 
 from mnemos.data.partition import Floats, Ints
 
+Available = np.ndarray[tuple[int], np.dtype[np.bool_]]
+"""Which entries of the last axis may have a positive probability."""
 Concentration = Annotated[float, Field(ge=1e-9, le=1e9)]
-"""A Dirichlet's α. Its bounds keep everything well inside a double, and at both ends the limit is reached."""
+"""A Dirichlet's α. Within its bounds nothing overflows; at both ends, the limit distribution is reached."""
 
 
 def log_dirichlet(alpha: float, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
@@ -24,18 +26,24 @@ def log_dirichlet(alpha: float, shape: tuple[int, ...], rng: np.random.Generator
     return np.asarray(np.log(gamma) - rng.standard_exponential(shape) / alpha, np.float64)
 
 
-def cumulative(logs: Floats, available: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
-    """Cumulative probabilities along the last axis, over the available entries only, ending in exactly 1.
-
-    Renormalising logarithms can't divide by zero: however small the available entries are, the largest of
-    them becomes 1 before the sum.
-    """
-    masked = np.where(available, logs, -np.inf)
-    weights = np.exp(masked - masked.max(axis=-1, keepdims=True))
-    sums = np.cumsum(weights, axis=-1)
+def cumulative(logs: Floats, available: Available) -> Floats:
+    """Cumulative probabilities along the last axis, over the available entries only, ending in exactly 1."""
+    sums = np.cumsum(_weights(logs, available), axis=-1)
     return np.asarray(sums / sums[..., -1:], np.float64)
 
 
+def proportions(logs: Floats, available: Available) -> Floats:
+    """Probabilities along the last axis, over the available entries only; 0 for the others."""
+    weights = _weights(logs, available)
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True), np.float64)
+
+
+def _weights(logs: Floats, available: Available) -> Floats:
+    """Weights relative to the largest available entry, whose weight is 1, so that their sum isn't 0."""
+    masked = np.where(available, logs, -np.inf)
+    return np.asarray(np.exp(masked - masked.max(axis=-1, keepdims=True)), np.float64)
+
+
 def cut(shares: Floats, count: int | Ints) -> Ints:
-    """How many of `count` samples fall to each, cutting them at the cumulative shares (rounded down)."""
+    """The sizes of the parts of `count` samples that are cut at cumulative shares (rounded down)."""
     return np.asarray(np.diff((shares * count).astype(np.int64), prepend=0), np.int64)

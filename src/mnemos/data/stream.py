@@ -1,7 +1,7 @@
-"""Which samples a client holds in a round: the common ground of all streams.
+"""Which samples a client holds in a round: the interface of streams.
 
-A `Stream` has options only. Opened for an experiment's `Setting` it is a `Flow`, whose answers are pure
-functions of the setting, the client and the round: what a flow keeps in memory can be worked out anew.
+A `Stream` has options only. Opened for an experiment's `Setting` it is a `Flow`, whose results are pure
+functions of the setting, the client and the round: what a flow keeps in memory can be computed again.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemos.common.registry import Part, Registry
 from mnemos.data.partition import Assignment, Ints
-from mnemos.registry import Part, Registry
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a stream is opened for."""
+    """The experiment that a stream is opened for."""
 
     assignment: Assignment
     labels: Ints
-    """Of all training samples."""
+    """The labels of all training samples."""
     classes: int
     rounds: int
     seed: int
     choose: Callable[[Ints | int, int], Ints]
-    """The cohort of a round, of those who are eligible (an array, or the number of clients)."""
+    """The cohort of a round, from the eligible clients (an array, or their number) and the round."""
 
 
 class Flow(ABC):
@@ -44,10 +44,10 @@ class Flow(ABC):
 
     @abstractmethod
     def samples(self, client: int, round: int) -> Ints:
-        """Indices of the client's training samples in a round; if there are none, it sits the round out."""
+        """Indices of the client's training samples in a round; without any, it can't be selected."""
 
     def loads(self) -> Ints:
-        """How many samples clients have to train on at a time [clients, n]: n numbers for each."""
+        """The sizes of each client's training sets over time [clients, n], such as those of its n tasks."""
         return self.assignment.train_sizes()[:, None]
 
     @cached_property
@@ -56,25 +56,25 @@ class Flow(ABC):
         return self.assignment.clients if sizes.min() > 0 else np.flatnonzero(sizes)
 
     def eligible(self, round: int) -> Ints | int:
-        """Who can be selected in a round: an array, or the number of clients if all of them can."""
+        """The clients that can be selected in a round: an array, or the number of clients if all can."""
         return self._holders
 
     def cohort(self, round: int) -> Ints:
-        """Who is selected in a round."""
+        """The clients that are selected in a round."""
         return self.setting.choose(self.eligible(round), round)
 
     def counts(self, round: int) -> Ints:
-        """How many training samples of each class each client has in a round [clients, classes]."""
+        """The number of training samples of each class at each client in a round [clients, classes]."""
         runs = [self.samples(client, round) for client in range(self.assignment.clients)]
         return self._counted(np.concatenate(runs), np.repeat(np.arange(len(runs)), list(map(len, runs))))
 
     def _counted(self, samples: Ints, owners: Ints) -> Ints:
-        """How many samples of each class each client has, from samples and whose they are."""
+        """The number of samples of each class at each client, from samples and their clients."""
         clients, classes = self.assignment.clients, self.setting.classes
         cells = owners * classes + self.setting.labels[samples]
         return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
 
-    # What follows is about tasks: of a flow that has none, it speaks of none.
+    # The following methods are about tasks; these are the results of a flow without tasks.
 
     @property
     def tasks(self) -> tuple[Ints, ...]:
@@ -82,7 +82,7 @@ class Flow(ABC):
         return ()
 
     def task(self, client: int, round: int) -> int | None:
-        """The client's task in a round: a place among `tasks`."""
+        """The client's task in a round, as an index into `tasks`; None without tasks."""
         return None
 
     def reached(self, client: int, round: int) -> Ints:
@@ -90,11 +90,11 @@ class Flow(ABC):
         return np.zeros(0, np.int64)
 
     def discovered(self, round: int) -> Ints:
-        """The tasks that somebody who was selected has trained on up to and including a round."""
+        """The tasks that selected clients have trained on up to and including a round."""
         return np.zeros(0, np.int64)
 
     def timeline(self, clients: Ints | None = None) -> Ints:
-        """Every client's task, or that of some clients, in every round [clients, rounds]; −1: none."""
+        """The task of all clients, or of some, in every round [clients, rounds]; −1: none."""
         count = self.assignment.clients if clients is None else len(clients)
         return np.full((count, self.setting.rounds), -1)
 
@@ -106,7 +106,7 @@ class Flow(ABC):
         return met
 
     def present(self, client: int, round: int) -> Bools:
-        """Which classes belong to the task that the client is in [classes]; none without tasks."""
+        """Which classes belong to the client's task in a round [classes]; none without tasks."""
         present = np.zeros(self.setting.classes, bool)
         task = self.task(client, round)
         if task is not None:
@@ -118,11 +118,18 @@ class Stream(Part):
     """How clients' data changes over time."""
 
     paced: ClassVar[bool] = False
-    """Whether it goes by how many rounds there are: such a run can't be made longer."""
+    """Whether it depends on the number of rounds: such a run can't be made longer."""
+    simulated: ClassVar[bool] = False
+    """Whether it makes data change that doesn't change by itself."""
+
+    @property
+    def follows_cohorts(self) -> tuple[str, str, str] | None:
+        """(option, its value, other values) by which clients' data depend on who was selected before."""
+        return None
 
     @abstractmethod
     def open(self, setting: Setting) -> Flow:
-        """The stream of one experiment; refuses numbers that don't fit it."""
+        """The flow of one experiment; refuses options that don't fit it."""
 
 
 streams: Registry[Stream] = Registry("stream", Stream, "mnemos.data.streams")

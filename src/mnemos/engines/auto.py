@@ -1,4 +1,4 @@
-"""The engine that is fastest here: timed on the first cohort, or remembered from an earlier run."""
+"""The engine that chooses the fastest one: it is timed on the first cohort, or known from an earlier run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from mnemos.client import fresh_model
-from mnemos.cores import cores
+from mnemos.client.messages import Arithmetic, Plan, TrainRequest
+from mnemos.client.trainer import fresh_model
+from mnemos.common.cores import cores
 from mnemos.data.dataset import Dataset
 from mnemos.data.folder import recall, remember
 from mnemos.engines.engine import Engine, Lost, Runner, Work, engines
@@ -22,26 +23,25 @@ from mnemos.engines.serial import Serial
 from mnemos.engines.threads import Threads, one_by_one
 from mnemos.engines.vmap import Vmap
 from mnemos.errors import MnemosError
-from mnemos.message import Arithmetic, Plan, Task
-from mnemos.methods.exchange import Update
+from mnemos.methods.exchange import TrainReply
 from mnemos.version import __version__
 
 _MEMORY = "engines.json"
 _LONG = 600.0
-"""Seconds of training from which on compiling, which takes a minute or two, is worth a trial."""
+"""If training takes more seconds than this, compiling is tried, which takes a minute or two itself."""
 
 
 @engines.register("auto")
 class Auto(Engine):
-    """Times the candidates on the first cohort, says which it took and why, and remembers it."""
+    """Times candidates on the first cohort, uses the fastest, and records the choice for later runs."""
 
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
-        """A runner that makes its choice when it sees the first cohort."""
+        """A runner that chooses when it gets the first cohort."""
         return AutoRunner(self, plan, dataset, work)
 
 
 class AutoRunner(Runner):
-    """The runner of whatever engine is chosen."""
+    """The runner of the engine that is chosen."""
 
     def __init__(self, engine: Engine, plan: Plan, dataset: Dataset, work: Work) -> None:
         super().__init__(engine, plan)
@@ -49,27 +49,28 @@ class AutoRunner(Runner):
         self._work = work
         self._chosen: Runner | None = None
 
-    def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
-        """The updates of a cohort, by the engine chosen."""
+    def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
+        """The updates of a cohort, from the chosen engine."""
         if self._chosen is None:
             cohort = list(cohort)
-            if not cohort:  # nobody trains in this round: there is nothing to choose by
+            if not cohort:  # without a client to time, the choice waits for a later round
                 return
             self._choose(cohort)
-            cohort = [dataclasses.replace(task, plan=self.plan) for task in cohort]
+            cohort = [dataclasses.replace(request, plan=self.plan) for request in cohort]
         assert self._chosen is not None
         yield from self._chosen.run(cohort)
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the chosen engine's runner."""
         if self._chosen is not None:
             self._chosen.close()
 
-    def _choose(self, cohort: list[Task]) -> None:
+    def _choose(self, cohort: list[TrainRequest]) -> None:
+        """Open the engine that was chosen for the same work before, or else the fastest."""
         key = self._key(cohort)
         try:
             self._take(engines.parse(recall(_MEMORY, key)), "remembered from an earlier run")
-        except MnemosError:  # nothing remembered, or nothing that fits any more
+        except MnemosError:  # there is no record, or it doesn't fit any more
             engine, why = self._measure(cohort)
             remember(_MEMORY, key, engine.dump())
             self._take(engine, why)
@@ -78,8 +79,8 @@ class AutoRunner(Runner):
         self._chosen = engine.open(self.plan, self._dataset, self._work)
         self.engine, self.why, self.plan = engine, why, self._chosen.plan
 
-    def _measure(self, cohort: list[Task]) -> tuple[Engine, str]:
-        """The candidate that will be through first, and the figures that say so."""
+    def _measure(self, cohort: list[TrainRequest]) -> tuple[Engine, str]:
+        """The candidate that will finish the run first, and a sentence with the times of all candidates."""
         available = cores()
         trials: list[_Trial] = []
         for engine in self._candidates():
@@ -87,7 +88,7 @@ class AutoRunner(Runner):
         vmapped = [trial for trial in trials if trial.label == "vmap"]
         if vmapped and available > 1 and vmapped[0].step < 2 * min(trial.step for trial in trials):
             self._try(Vmap(intra_op=available), cohort, trials)
-        steps = sum(self._steps(task) for task in cohort) * self._work.rounds
+        steps = sum(self._steps(request) for request in cohort) * self._work.rounds
         module = fresh_model(self.plan, self._dataset)
         if (
             min(trial.step for trial in trials) * steps > _LONG
@@ -99,30 +100,31 @@ class AutoRunner(Runner):
         best = min(trials, key=lambda trial: trial.handicap * trial.step * steps + trial.compiling)
         return best.engine, "a client's step takes " + ", ".join(map(str, trials))
 
-    def _steps(self, task: Task) -> int:
-        local = self.plan.local
-        return local.steps or local.epochs * -(-len(task.samples) // local.batch)
+    def _steps(self, request: TrainRequest) -> int:
+        return self.plan.local.round_steps(len(request.samples))
 
     def _candidates(self) -> list[Engine]:
+        """The engines that are timed first."""
         exact = self.engine.exact
         found = [one_by_one(self._work, exact)]
         return [*found, Vmap()] if self.plan.local.optimizer.vectorised and not exact else found
 
-    def _try(self, engine: Engine, cohort: list[Task], trials: list[_Trial]) -> None:
+    def _try(self, engine: Engine, cohort: list[TrainRequest], trials: list[_Trial]) -> None:
+        """Time an engine and append the result to `trials`; an engine that fails is left out."""
         try:
             with engine.open(self.plan, self._dataset, self._work) as runner:
                 trials.append(_Trial(engine, *_time(runner, cohort)))
         except (MnemosError, RuntimeError):
-            if not trials:  # the first candidate runs everything: its error is the user's to see
+            if not trials:  # the first candidate can run any model, so its error is the experiment's
                 raise
-            # Others may not be for this model (vmap and dropout) or machine (no compiler): they drop out.
+            # Others may not suit the model (vmap with dropout) or the machine (no compiler).
 
-    def _key(self, cohort: list[Task]) -> str:
-        """Everything a choice depends on; sizes to the next power of two."""
+    def _key(self, cohort: list[TrainRequest]) -> str:
+        """A key of everything that the choice depends on, with sizes rounded to powers of two."""
         plan = self.plan.model_dump(mode="json")
         del plan["seed"]
         machine = [platform.node(), platform.processor(), cores(), torch.__version__]
-        samples = max(len(task.samples) for task in cohort).bit_length()
+        samples = max(len(request.samples) for request in cohort).bit_length()
         work = [self._work.cohort, self._work.rounds.bit_length(), samples, self.engine.exact]
         return hashlib.sha256(
             json.dumps([__version__, plan, machine, work, self._dataset.shape]).encode()
@@ -131,25 +133,27 @@ class AutoRunner(Runner):
 
 @dataclasses.dataclass(frozen=True)
 class _Trial:
-    """What a candidate has shown."""
+    """The times of a candidate."""
 
     engine: Engine
     step: float
-    """Seconds a client's step takes."""
+    """Seconds that a client's step takes."""
     warming: float
-    """Seconds until the first cohort was through."""
+    """Seconds that the first cohort took."""
 
     @property
     def handicap(self) -> float:
-        """The reference arithmetic is left only for a gain that is more than the noise of a short trial."""
+        """A factor on the time: engines with another than the reference arithmetic must be clearly faster."""
         return 1.0 if self.engine.arithmetic() == Arithmetic() else 1.2
 
     @property
     def compiling(self) -> float:
+        """Seconds that compiling took; 0 for engines that don't compile."""
         return self.warming if getattr(self.engine, "compile", False) else 0.0
 
     @property
     def label(self) -> str:
+        """The engine's name, with what differs from its default."""
         threads = getattr(self.engine, "intra_op", 1)
         compiled = " compiled" if self.compiling else ""
         return type(self.engine).name + compiled + (f" ({threads} intra-op)" if threads > 1 else "")
@@ -159,21 +163,22 @@ class _Trial:
         return f"{self.label} {1e3 * self.step:.3g} ms{after}"
 
 
-def _time(runner: Runner, cohort: list[Task]) -> tuple[float, float]:
-    """(seconds a client's step takes, seconds to warm up), from a few steps of a few clients."""
+def _time(runner: Runner, cohort: list[TrainRequest]) -> tuple[float, float]:
+    """Time a few steps of a few clients: returns the seconds of a client's step, and of the first cohort."""
 
-    def trial(tasks: list[Task], steps: int) -> float:
+    def trial(requests: list[TrainRequest], steps: int) -> float:
+        """Seconds that these clients take for `steps` steps each."""
         local = runner.plan.local.model_copy(update={"steps": steps})
         plan = runner.plan.model_copy(update={"local": local})
         begin = time.perf_counter()
-        for _ in runner.run([dataclasses.replace(task, plan=plan) for task in tasks]):
+        for _ in runner.run([dataclasses.replace(request, plan=plan) for request in requests]):
             pass
         return time.perf_counter() - begin
 
     some = cohort[: 2 * cores()]
     warming = trial(some, 1)
     if runner.plan.arithmetic.vmap and trial(some, 1) / len(some) * len(cohort) < 2.0:
-        # All at once is what vmap is for; but where it is hopeless, that would take minutes.
+        # vmap is made for whole cohorts, but if it is far too slow for this model, that would take minutes.
         some = cohort
         trial(some, 1)
     once = trial(some, 1)

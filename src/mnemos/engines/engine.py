@@ -1,4 +1,4 @@
-"""How a cohort runs: the interface of all engines."""
+"""The interface of engines, which train the clients of a cohort."""
 
 from __future__ import annotations
 
@@ -9,50 +9,55 @@ from typing import ClassVar, NamedTuple, NoReturn, Self
 
 from pydantic import Field
 
+from mnemos.client.messages import Arithmetic, Plan, TrainRequest
+from mnemos.common.registry import Part, Registry
 from mnemos.data.dataset import Dataset
 from mnemos.errors import MnemosError
-from mnemos.message import Arithmetic, Plan, Task
-from mnemos.methods.exchange import Update
-from mnemos.registry import Part, Registry
+from mnemos.measures.evaluate import Judge
+from mnemos.methods.exchange import TrainReply
 
 ENOUGH = "enough others"
-"""Why a client is lost that was asked in case others don't answer."""
+"""The reason for which a client is lost if enough others have answered before."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """How much there is to do, for engines that choose."""
+    """The amount of work, by which engines decide how many workers they need."""
 
     cohort: int
-    """Clients that a round takes."""
+    """The number of clients in a round."""
     rounds: int
 
 
 class Lost(NamedTuple):
-    """A client that was to train, and of which nothing can be expected any more."""
+    """A client that was asked to train and won't send an update any more."""
 
     client: int
     reason: str
-    """In a few words, for the record: `timeout`, `worker died`."""
+    """The reason in a few words, for the run's metrics: `timeout`, `worker died`."""
 
 
 class Runner(ABC):
-    """An opened engine: runs one cohort after another until it is closed."""
+    """An opened engine, which runs one cohort after another until it is closed."""
 
     def __init__(self, engine: Engine, plan: Plan) -> None:
         self.engine = engine
-        """The engine in use, for the run's record: what `resume` opens again."""
+        """The engine in use, which the run records and `resume` opens again."""
         self.plan = plan
-        """The plan with the arithmetic in use; tasks carry it."""
+        """The plan with the arithmetic in use, for requests."""
         self.why = ""
-        """Why this engine was taken, if there was a choice."""
+        """Why this engine was chosen, if there was a choice."""
 
     @abstractmethod
-    def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
-        """The updates of a cohort, in the cohort's order, each as soon as its turn has come."""
+    def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
+        """Train the clients of a cohort, and yield an update or a loss for each, in the cohort's order."""
+
+    def evaluator(self, dataset: Dataset) -> Judge | None:
+        """Evaluates models where the clients' samples are; None: the samples are in this process."""
+        return None
 
     def close(self) -> None:
-        """Let go of threads and memory."""
+        """Release threads and memory."""
 
     def __enter__(self) -> Self:
         return self
@@ -62,19 +67,31 @@ class Runner(ABC):
 
 
 class Engine(Part):
-    """A choice of engine."""
+    """An engine and its options."""
 
     any_plan: ClassVar[bool] = False
-    """Whether one runner takes tasks of any plan, and not of the one alone that it was opened with."""
+    """Whether a runner takes requests with any plan, and not only with the plan that it was opened with."""
+    remote: ClassVar[bool] = False
+    """Whether clients train where their owners' data is."""
 
     exact: bool = Field(False, description="stay with the reference arithmetic: bit-identical results")
 
+    @property
+    def asks_beyond(self) -> float:
+        """Share of clients asked beyond those that a round takes."""
+        return 0.0
+
+    @property
+    def train_seconds(self) -> float | None:
+        """Seconds after which clients stop training, through or not; None: they go on to the end."""
+        return None
+
     @abstractmethod
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
-        """Make replicas and pools."""
+        """Make a runner for requests with `plan`, with its replicas of the model and its workers."""
 
     def arithmetic(self) -> Arithmetic:
-        """What this engine does to the last bits."""
+        """The arithmetic of this engine: the settings that decide about the last bits of results."""
         return Arithmetic()
 
 
@@ -82,13 +99,13 @@ engines: Registry[Engine] = Registry("engine", Engine, "mnemos.engines")
 
 
 class ClientError(RuntimeError):
-    """An unexpected error inside a client's round: says which client and round, and keeps the cause."""
+    """An unexpected error in a client's training; it names the client and the round, and keeps the cause."""
 
 
-def blame(task: Task, error: Exception) -> NoReturn:
-    """Re-raise what went wrong in a client's round as an error that names it."""
+def blame(request: TrainRequest, error: Exception) -> NoReturn:
+    """Raise an error of a client's training again: a MnemosError as it is, others as a ClientError."""
     if isinstance(error, MnemosError):
         raise error
     raise ClientError(
-        f"client {task.client} failed in round {task.round}: {type(error).__name__}: {error}"
+        f"client {request.client} failed in round {request.round}: {type(error).__name__}: {error}"
     ) from error

@@ -1,48 +1,55 @@
-"""Clients where their data is: a cohort runs in a federation, over Flower.
+"""The engine for clients on other machines, which train where their data is, over Flower.
 
-Nothing here knows Flower itself: questions go out over a `Link`, and answers come back.
+This module doesn't import Flower: it sends questions over a `Link` and gets answers back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
+from mnemos.client.evaluation import EvaluateReply, EvaluateRequest
+from mnemos.client.messages import Plan, TrainRequest, reply_from_bytes
 from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Ints
 from mnemos.data.sources.elsewhere import Elsewhere
 from mnemos.engines.engine import ENOUGH, Engine, Lost, Runner, Work, engines
+from mnemos.engines.owners import RemoteEvaluator
 from mnemos.errors import ConfigError, DataError
 from mnemos.measures.counting import Counts, Groups
-from mnemos.message import Exam, Plan, Tally, Task, update_from_bytes
-from mnemos.methods.exchange import Update
+from mnemos.methods.exchange import TrainReply
 
 ROUND = "federation.round"
-"""Of what a client remembers the server only knows in which round it was: the rest stays with the client."""
+"""The only client state that the server knows: the round of the client's newest state, which stays there."""
 OLDEST = "federation.oldest"
-"""The round that the server may go back to, if later checkpoints are lost: clients remember as long."""
+"""The oldest round that the server may go back to if it loses checkpoints; clients keep states since then."""
 
 Kind = Literal["query", "train", "evaluate"]
 
 
 class Link(Protocol):
-    """A way to all owners of data."""
+    """A connection to all clients."""
 
     def ask(
         self, kind: Kind, questions: Mapping[int, bytes], timeout: float
     ) -> Iterator[tuple[int, bytes | Lost]]:
-        """What clients answer, each once, as they do; or why nothing can be expected of one."""
+        """Send questions, by client, and yield each client's answer or loss once, as they come.
+
+        `timeout` is in seconds.
+        """
 
 
 @engines.register("flower")
 class Flower(Engine):
-    """Clients train where their data is; `mnemos federate serve` opens the way to them."""
+    """Clients train where their data is; `mnemos federate serve` connects them."""
+
+    remote: ClassVar[bool] = True
 
     timeout: float = Field(600.0, gt=0, description="seconds that a round waits for its clients' answers")
     deadline: float | None = Field(
@@ -56,14 +63,24 @@ class Flower(Engine):
 
     _link: Link | None = PrivateAttr(None)
 
+    @property
+    def asks_beyond(self) -> float:
+        """`over_selection`."""
+        return self.over_selection
+
+    @property
+    def train_seconds(self) -> float | None:
+        """`deadline`."""
+        return self.deadline
+
     def over(self, link: Link) -> Self:
-        """The engine, with a way to the clients."""
+        """The engine with a connection to the clients."""
         engine = self.model_copy()
         engine._link = link
         return engine
 
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> FlowerRunner:
-        """Nothing to make: clients have the replicas."""
+        """A runner that sends requests over the link; the clients have the replicas."""
         if self._link is None:
             raise ConfigError(
                 "found flower, whose clients are elsewhere; 'mnemos federate serve' starts or resumes it",
@@ -73,10 +90,10 @@ class Flower(Engine):
 
 
 class FlowerRunner(Runner):
-    """Sends tasks to their clients; what these answer is read, and trusted no further."""
+    """Sends requests to clients, and reads their answers without trusting them."""
 
     def __init__(self, engine: Flower, plan: Plan, dataset: Dataset, link: Link, takes: int | None) -> None:
-        """`takes`: how many updates are enough for a round; None: all."""
+        """`takes` is the number of updates that are enough for a round; None for all."""
         super().__init__(engine, plan)
         self._timeout, self._deadline, self._link, self._takes = engine.timeout, engine.deadline, link, takes
         assert isinstance(plan.data, Elsewhere)
@@ -84,21 +101,26 @@ class FlowerRunner(Runner):
         assert dataset.train.owners is not None
         self._first = np.searchsorted(dataset.train.owners.numpy(), np.arange(len(dataset.owners)))
 
-    def run(self, cohort: Iterable[Task]) -> Iterator[Update | Lost]:
-        """The updates of a cohort, all asked for at once; the others, once there are enough, are left."""
-        tasks = {task.client: task for task in cohort}
-        questions = _Made(tasks, lambda client: self._own(tasks[client]).to_bytes())
-        # All are taken in first: the others' time goes on while somebody looks at an update, which may mean
-        # to ask clients again.
-        heard: dict[int, Update | Lost] = {}
+    def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
+        """Ask all clients of a cohort at once; once there are enough updates, the other clients are lost."""
+        requests = {request.client: request for request in cohort}
+        questions = _LazyQuestions(requests, lambda client: self._own(requests[client]).to_bytes())
+        # All answers are received before the first is yielded: the caller may take long over an update, even
+        # ask clients again, while the timeout of the others would go on.
+        heard: dict[int, TrainReply | Lost] = {}
         usable = 0
         for client, answer in self._link.ask("train", questions, self._timeout):
-            heard[client] = one = answer if isinstance(answer, Lost) else _read(tasks[client], answer)
-            usable += isinstance(one, Update) and _usable(tasks[client], one)
+            reply = answer if isinstance(answer, Lost) else _read(requests[client], answer)
+            heard[client] = reply
+            usable += isinstance(reply, TrainReply) and _usable(requests[client], reply)
             if usable == self._takes:
                 break
-        for client in tasks:
+        for client in requests:
             yield heard.pop(client, Lost(client, ENOUGH))
+
+    def evaluator(self, dataset: Dataset) -> RemoteEvaluator:
+        """Asks the owners."""
+        return RemoteEvaluator(self.examine, dataset)
 
     def examine(
         self,
@@ -108,54 +130,58 @@ class FlowerRunner(Runner):
         samples: Mapping[int, Tensor],
         groups: Groups | None = None,
         known: Callable[[int], Ints] | None = None,
-    ) -> dict[int, Tally]:
-        """How a model does on clients' samples; who isn't heard of, or says what can't be, is left out.
+    ) -> dict[int, EvaluateReply]:
+        """Have clients evaluate a model. Returns their answers, without clients that don't answer sensibly.
 
-        `known`: a client's training samples, by whose labels it is to correct the model's answers.
+        `samples` are the samples to evaluate by client, of its `part` of the data. `groups` says by what to
+        count right answers. `known(client)` are the client's training samples, by whose labels it corrects
+        the model's answers; None for no correction.
         """
 
         def question(client: int) -> bytes:
             first = int(self._first[client])
             indices = samples[client] - (first if part == "train" else 0)
             labelled = None if known is None else torch.from_numpy(known(client) - first)
-            return Exam(self._told(client), model, buffers, part, indices, groups, labelled).to_bytes()
+            return EvaluateRequest(
+                self._told(client), model, buffers, part, indices, groups, labelled
+            ).to_bytes()
 
-        questions = _Made(samples, question)
+        questions = _LazyQuestions(samples, question)
         found = {}
         for client, answer in self._link.ask("evaluate", questions, self._timeout):
             if isinstance(answer, Lost):
                 continue
             try:
-                tally = Tally.from_bytes(answer)
+                reply = EvaluateReply.from_bytes(answer)
             except DataError:
                 continue
             asked = _shape(groups), known is not None
-            if (tally.samples, _shape(tally.counts), tally.corrected is not None) == (
+            if (reply.samples, _shape(reply.counts), reply.corrected is not None) == (
                 len(samples[client]),
                 *asked,
             ):
-                found[client] = tally
+                found[client] = reply
         return found
 
-    def _own(self, task: Task) -> Task:
-        """A task in the client's own terms: its samples are counted from its first."""
-        first = int(self._first[task.client])
+    def _own(self, request: TrainRequest) -> TrainRequest:
+        """The request as it is sent to its client, with sample indices that begin at the client's first."""
+        first = int(self._first[request.client])
         return replace(
-            task,
-            plan=self._told(task.client),
-            samples=task.samples - first,
-            held_out=task.held_out - first,
+            request,
+            plan=self._told(request.client),
+            samples=request.samples - first,
+            held_out=request.held_out - first,
             seconds=self._deadline,
         )
 
     def _told(self, client: int) -> Plan:
-        """The plan as a client is told it: nobody needs to know of the other owners."""
+        """The plan as it is sent to a client, without the names of the other owners."""
         own = self._data.model_copy(update={"owners": (self._data.owners[client],)})
         return self.plan.model_copy(update={"data": own})
 
 
-class _Made(Mapping[int, bytes]):
-    """Questions to clients, each made when it is sent: all at once would be a model a client."""
+class _LazyQuestions(Mapping[int, bytes]):
+    """Questions by client, each made when it is sent: together they would hold a copy of the model each."""
 
     def __init__(self, clients: Collection[int], make: Callable[[int], bytes]) -> None:
         self._clients, self._make = clients, make
@@ -170,26 +196,27 @@ class _Made(Mapping[int, bytes]):
         return len(self._clients)
 
 
-def _usable(task: Task, update: Update) -> bool:
-    """Whether an update may count, as far as it shows at once: junk must not be enough for a round."""
-    fits = update.round == task.round and update.delta.shape == task.model.shape
+def _usable(request: TrainRequest, update: TrainReply) -> bool:
+    """Whether an update seems usable, so that it counts among those that are enough for a round."""
+    fits = update.round == request.round and update.delta.shape == request.model.shape
     return fits and bool(update.delta.isfinite().all())
 
 
 def _shape(counted: Groups | Counts | None) -> tuple[int, int] | None:
-    """How many views and groups are asked for, or counted."""
+    """The numbers of views and groups that are asked for or were counted; None for None."""
     if isinstance(counted, Groups):
         return len(counted.views), counted.count
     return None if counted is None else (counted.right.shape[0], counted.right.shape[1])
 
 
-def _read(task: Task, answer: bytes) -> Update | Lost:
+def _read(request: TrainRequest, answer: bytes) -> TrainReply | Lost:
+    """The update in a client's answer, or why there is none."""
     try:
-        update = update_from_bytes(answer)
+        update = reply_from_bytes(answer)
     except DataError:
-        return Lost(task.client, "unreadable")
-    if update.client != task.client:
-        return Lost(task.client, "of another client")
-    sent = task.plan.method.buffers.sent
-    state = {ROUND: torch.tensor(float(task.round))}
-    return replace(update, buffers=update.buffers if sent else task.buffers, state=state)
+        return Lost(request.client, "unreadable")
+    if update.client != request.client:
+        return Lost(request.client, "of another client")
+    sent = request.plan.method.buffers.sent
+    state = {ROUND: torch.tensor(float(request.round))}
+    return replace(update, buffers=update.buffers if sent else request.buffers, state=state)

@@ -1,39 +1,203 @@
-"""A cohort's clients as rows, and functions of one client over all of them."""
+"""The clients of a chunk as rows of matrices, and functions of one client over all of them by `vmap`."""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.func import vmap
+from torch.func import grad_and_value, vmap
 
+from mnemos.client.messages import Plan, TrainRequest
+from mnemos.client.reply import Trained, begin, random, view
+from mnemos.client.step import Step, Trainees
+from mnemos.client.workload import one_pass, rates, step_rates, workload
+from mnemos.data.dataset import Dataset
+from mnemos.engines.feed import feed
 from mnemos.methods.exchange import Batch, Client, State
+from mnemos.models.functional import Functional
+from mnemos.optim.optimizer import Rate
+
+_R = TypeVar("_R")
 
 
-class Rows:
-    """`vmap` over the first rows of a chunk, for functions whose last argument is a `Client`."""
+class Rows(Trainees):
+    """The clients of a chunk, a row each.
 
-    def __init__(self, active: int, stacked: Client, dims: Client) -> None:
-        self._client = _first(active, stacked, dims)
-        self._dims = dims
+    Those with the most steps come first: so the clients that still train are always the first rows.
+    """
 
-    def apply(self, function: Any, *values: Tensor | Batch) -> Any:
-        """The function of (values…, client) for every row."""
+    def __init__(
+        self,
+        plan: Plan,
+        dataset: Dataset,
+        functional: Functional,
+        requests: Sequence[TrainRequest],
+        batch_norm: bool,
+    ) -> None:
+        """`requests`: in any order; `batch_norm`: whether the model has batch-norm layers."""
+        workloads = [workload(request, batch_norm) for request in requests]
+        self.order = sorted(range(len(requests)), key=lambda k: -workloads[k].total)
+        """Which request each row is of."""
+        self.plan, self.layout, self._functional, self._dataset = plan, functional.layout, functional, dataset
+        self._requests = [requests[k] for k in self.order]
+        self._workloads = [workloads[k] for k in self.order]
+        self.parameters = torch.stack([request.model for request in self._requests])
+        self.buffers = torch.stack([request.buffers for request in self._requests])
+        self.optimizer = _together(
+            [
+                begin(request, w, self.layout)
+                for request, w in zip(self._requests, self.parameters, strict=True)
+            ]
+        )
+        self.losses, self._seen = torch.zeros(len(requests)), torch.zeros(len(requests))
+        self.generators = [random(request) for request in self._requests]
+        self._clients = [
+            view(request, dataset.train.labels, len(dataset.classes)) for request in self._requests
+        ]
+        self._client, self._dims = stack(self._clients)
+        self._rates = [
+            rates(request, todo) for request, todo in zip(self._requests, self._workloads, strict=True)
+        ]
+        self._keys = [(plan.seed, request.round, request.client) for request in self._requests]
+        self._narrowed: Rows = self
+
+    @property
+    def functional(self) -> Functional:
+        """The replica that takes one row's vectors as arguments."""
+        return self._functional
+
+    def first(self, count: int) -> Rows:
+        """The first rows, in the same memory."""
+        if count == len(self.parameters):
+            return self
+        if count != len(self._narrowed.parameters):  # the same as in the step before, as a rule
+            rows = copy.copy(self)
+            rows.parameters, rows.buffers = self.parameters[:count], self.buffers[:count]
+            rows.optimizer = {name: values[:count] for name, values in self.optimizer.items()}
+            rows.losses, rows.generators = self.losses[:count], self.generators[:count]
+            rows._client = _first(count, self._client, self._dims)
+            self._narrowed = rows
+        return self._narrowed
+
+    def steps(self) -> Iterator[tuple[Rows, Step]]:
+        """Each step, with the first rows: the clients that make it."""
+        local = self.plan.local
+        paces = [step_rates(pace) for pace in self._rates]
+        counts = local.optimizer.counts_epochs
+        ends = [frozenset(todo.ends) if counts else frozenset() for todo in self._workloads]
+        fed = feed(self._dataset, self._workloads, self._keys, local.augment)
+        for step, (batch, sizes) in enumerate(fed):
+            active = len(sizes)
+            self._seen[:active] += sizes
+            over = [row for row in range(active) if step + 1 in ends[row]] if counts else ()
+            yield self.first(active), Step(batch, sizes, [pace[step] for pace in paces[:active]], over)
+
+    def samples(self) -> Iterator[tuple[Rows, Batch]]:
+        """The batches of one pass over all clients' samples."""
+        passes = [one_pass(request) for request in self._requests]
+        for batch, sizes in feed(self._dataset, passes, self._keys, ()):
+            yield self.first(len(sizes)), batch
+
+    def trained(self, data_means: State) -> Iterator[tuple[TrainRequest, Client, Trained]]:
+        """Each row, with its request, after its last step."""
+        means = self.losses / self._seen
+        for row, (request, client) in enumerate(zip(self._requests, self._clients, strict=True)):
+            # Copies: a client's memory must not keep the whole cohort's matrix alive.
+            end, buffers = self.parameters[row].clone(), self.buffers[row].clone()
+            found, optimizer = (
+                {name: value[row].clone() for name, value in values.items()}
+                for values in (data_means, self.optimizer)
+            )
+            done = Trained(end, buffers, self._rates[row], float(means[row]), found, optimizer)
+            yield request, client, done
+
+    def apply(self, function: Callable[..., _R], *values: Tensor | Batch) -> _R:
+        """The function of (values…, client) for every row, by `vmap`."""
         dims = tuple(_rows_of(value) for value in values)
-        return vmap(function, in_dims=(*dims, self._dims))(*values, self._client)
+        result: _R = vmap(function, in_dims=(*dims, self._dims))(*values, self._client)
+        return result
+
+    def gradient(self, points: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Gradients [K, P] and losses [K] of one batch a client."""
+        method, functional = self.plan.method, self._functional
+
+        def loss_of(
+            parameters: Tensor, buffers: Tensor, batch: Batch, client: Client
+        ) -> tuple[Tensor, Tensor]:
+            with functional.masked(batch.mask):
+                losses = method.batch_loss(functional.net(parameters, buffers), batch, client)
+                return batch.mean(losses), functional.updated_buffers(buffers)
+
+        found = self.apply(grad_and_value(loss_of, has_aux=True), points, self.buffers, batch)
+        gradients, (losses, buffers) = found
+        self.buffers.copy_(buffers)
+        return gradients, losses
+
+    def optimise(self, gradient: Tensor, rates: Sequence[float]) -> None:
+        """One step of every row; element by element at once, where the optimiser allows it."""
+        local, lr = self.plan.local, _rate(rates)
+
+        def step(parameters: Tensor, gradient: Tensor, state: State, lr: Rate) -> Tensor:
+            local.optimizer.step(parameters, gradient, state, lr, local.weight_decay)
+            return parameters
+
+        if local.optimizer.elementwise:
+            step(self.parameters, gradient, self.optimizer, lr)
+        else:
+            by_row = 0 if isinstance(lr, Tensor) else None
+            vmap(step, in_dims=(0, 0, 0, by_row))(self.parameters, gradient, self.optimizer, lr)
+
+    def row(self, row: int) -> tuple[Tensor, State]:
+        """A row of the parameters and of the optimisers' state."""
+        return self.parameters[row], {name: values[row] for name, values in self.optimizer.items()}
+
+    def stack(self, values: Sequence[Tensor]) -> Tensor:
+        """Values with a row a client."""
+        return torch.stack(list(values))
+
+    def part(self, values: Tensor) -> Tensor:
+        """The first rows of values that have a row for each client of the chunk."""
+        return values[: len(self.parameters)]
+
+    def add(self, total: Tensor | None, value: Tensor) -> Tensor:
+        """A sum for every client of the chunk, with these rows' values added."""
+        if total is None:
+            total = value.new_zeros(len(self._requests), *value.shape[1:])
+        self.part(total).add_(value)
+        return total
+
+    def per_sample(self, total: Tensor) -> Tensor:
+        """The sums divided by the numbers of the clients' samples."""
+        sizes = torch.tensor([len(request.samples) for request in self._requests])
+        return total / sizes.view(-1, *[1] * (total.ndim - 1))
+
+
+def _together(states: list[State]) -> State:
+    """The clients' states as one, with a row a client."""
+    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+
+
+def _rate(rates: Sequence[float]) -> Rate:
+    """One number if it is the same for all rows."""
+    return rates[0] if len(set(rates)) == 1 else torch.tensor(rates)[:, None]
 
 
 def _rows_of(value: Tensor | Batch) -> Any:
+    """Along which dimension of a value, or of a batch's tensors, the clients lie."""
     if isinstance(value, Tensor):
         return 0
     drawn = dict.fromkeys(value.drawn, 0)
     return Batch(0, 0, None if value.mask is None else 0, drawn)  # type: ignore[arg-type]
 
 
-def _first(active: int, stacked: Client, dims: Client) -> Client:
+def _first(count: int, stacked: Client, dims: Client) -> Client:
+    """The first rows of stacked clients."""
+
     def cut(tensor: Tensor, dim: int | None) -> Tensor:
-        return tensor if dim is None else tensor[:active]
+        return tensor if dim is None else tensor[:count]
 
     def cut_state(state: State, dims: Any) -> State:
         return {name: cut(tensor, dims[name]) for name, tensor in state.items()}

@@ -1,1 +1,1 @@
-"""Clients that misbehave, to see what a federation makes of them."""
+"""Faults: simulated clients that fail or attack."""

@@ -3,60 +3,127 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
-from mnemos import rng
+from mnemos.client.messages import TrainRequest
+from mnemos.common import rng
+from mnemos.common.registry import Part, Registry
 from mnemos.data.partition import Ints
-from mnemos.message import Task
-from mnemos.methods.exchange import State, Update
-from mnemos.registry import Part, Registry
+from mnemos.data.trigger import Mark, Trigger
+from mnemos.methods.exchange import State, TrainReply
+from mnemos.vector import Layout
 
 MEMORY = "faults."
-"""What bad clients remember has names that start like this; it is kept with the server's state."""
+"""Prefix of the names under which the server's state keeps what attackers remember."""
 
 
 class Fault(Part):
-    """Something that goes wrong at clients."""
+    """A fault of some clients: they fail, or they attack."""
+
+    trains: ClassVar[bool] = True
+    """Whether its clients train, also those that then send something else."""
+    falsifies: ClassVar[bool] = False
+    """Whether its clients send something else than what they have learnt: to a server, which peers lack."""
+    attacks: ClassVar[bool] = False
+    """Whether its clients are those that are drawn as attackers: the same ones for all such faults."""
+    in_step: ClassVar[bool] = False
+    """Whether a round's clients must have been sent the same model, which asynchronous ones aren't."""
+
+    @property
+    def mark(self) -> Mark | None:
+        """The mark by which a backdoor is opened, if it plants one."""
+        return None
 
     def vanishes(self, client: int, round: int, seed: int, attempt: int) -> bool:
-        """Whether a client is never heard of again in a round, or in another attempt at it."""
+        """Whether a client drops out of an attempt at a round; the first attempt is 0."""
         return False
+
+    def check(self, layout: Layout, beside: State, classes: int) -> None:
+        """Refuse, with a `ConfigError`, an experiment in which it has no effect.
+
+        `beside`: examples of what clients upload beside the model.
+        """
 
 
 class Pretence(Fault):
-    """Some clients never train, and send something else for an update."""
+    """Some clients never train, and send a made-up update."""
+
+    trains: ClassVar[bool] = False
+    falsifies: ClassVar[bool] = True
+    in_step: ClassVar[bool] = True
 
     @abstractmethod
     def pretenders(self, population: int, seed: int) -> Ints:
-        """Those clients, for the whole run."""
+        """These clients, for the whole run."""
 
     @abstractmethod
-    def pretend(self, task: Task, last: Tensor) -> Tensor:
-        """What such a client sends for its update; `last` is the global model's last change, 0 at first."""
+    def pretend(self, request: TrainRequest, last: Tensor, layout: Layout) -> Tensor:
+        """The update that such a client sends; `last` is the global model's last change, 0 at first."""
 
 
 class Tampering(Fault):
-    """Some clients train, and send something else than what they have learnt."""
+    """Some clients train, and change their update before they send it."""
+
+    falsifies: ClassVar[bool] = True
+    attacks: ClassVar[bool] = True
 
     @abstractmethod
     def tamperers(self, population: int, seed: int) -> Ints:
-        """Those clients, for the whole run."""
+        """These clients, for the whole run."""
 
-    def relabel(self, classes: int) -> Tensor | None:
-        """Which class they take each class for when they train; None: they know their labels."""
+    def label_map(self, classes: int) -> Tensor | None:
+        """The class that they train on instead of each class [classes]; None: their labels are right."""
         return None
 
     @abstractmethod
-    def tamper(self, update: Update, memory: State) -> Update:
-        """What such a client sends; it may add to the memory, under names that tell of fault and client."""
+    def tamper(self, update: TrainReply, memory: State, layout: Layout) -> TrainReply:
+        """The update that such a client sends; it may add to the memory, under names of fault and client."""
+
+
+class Collusion(Fault):
+    """Some clients train, see the round's updates, and agree on what they send."""
+
+    falsifies: ClassVar[bool] = True
+    attacks: ClassVar[bool] = True
+    in_step: ClassVar[bool] = True
+
+    @abstractmethod
+    def colluders(self, population: int, seed: int) -> Ints:
+        """These clients, for the whole run."""
+
+    @property
+    def trigger(self) -> Trigger | None:
+        """The mark that they put on some of their samples; None: they train on unmarked samples."""
+        return None
+
+    @property
+    def mark(self) -> Mark | None:
+        """That of the trigger."""
+        return self.trigger
+
+    @abstractmethod
+    def collude(
+        self, own: Sequence[TrainReply], honest: Sequence[TrainReply], memory: State
+    ) -> list[TrainReply]:
+        """The updates that they send instead of their own ones, in the same order.
+
+        `own` has at least one update, and `honest` the round's other ones; all are finite and have the
+        model's shape. Something may be added to the memory, under names that begin with the fault's.
+        """
 
 
 faults: Registry[Fault] = Registry("fault", Fault, "mnemos.faults")
 
 
+ATTACKERS = "attack"
+"""The purpose of the draw of attackers, the same for all attacks, so that all choose the same clients."""
+
+
 def some(share: float, population: int, seed: int, purpose: str) -> Ints:
-    """A share of the clients, at least one, drawn once a run."""
+    """A share of the clients, at least one, drawn once for the run."""
     count = max(1, round(share * population))
     drawn: Ints = rng.numpy_generator(seed, purpose).choice(population, count, replace=False)
     return drawn

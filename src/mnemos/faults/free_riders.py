@@ -1,4 +1,4 @@
-"""Clients that take the model and give nothing."""
+"""Clients that receive the model and send updates without training."""
 
 from __future__ import annotations
 
@@ -9,52 +9,78 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mnemos import rng
-from mnemos.client import begin, finish, rates, ration, view
+from mnemos.client.messages import TrainRequest
+from mnemos.client.reply import Trained, begin, finish, view
+from mnemos.client.workload import rates, workload
+from mnemos.common import rng
 from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Ints
 from mnemos.faults.fault import Pretence, faults, some
-from mnemos.message import Task
-from mnemos.methods.exchange import Update
+from mnemos.methods.exchange import TrainReply
 from mnemos.vector import Layout, square_sum
 
 
 @faults.register("free-riders")
 class FreeRiders(Pretence):
-    """Some clients send an update without having trained (Fraboni, Vidal, Lorenzi, 2021, arXiv 2006.11901).
+    """Some clients send an update without training (Fraboni, Vidal, Lorenzi, 2021, arXiv 2006.11901).
 
-    - `unchanged`: the model as it came, Δ = 0;
+    - `unchanged`: the model that they received, Δ = 0;
     - `noise`: Δ = scale · r · N(0, 1), with r the root mean square of the global model's last change (in the
       first round, a hundredth of that of the model itself);
-    - `replay`: Δ = scale · the global model's last change (in the first round, 0).
+    - `replay`: Δ = scale · the global model's last change (in the first round, 0);
+    - `low-rank`: all free riders of a round send the same update, with a tenth of noise of their own. Each
+      layer is scale · r · U V with normal factors U and V of rank `rank` (biases and other vectors are
+      normal). It has ranks like a learnt update, and free riders agree with each other.
     """
 
     share: float = Field(0.1, gt=0, le=1, description="share of the clients, at least one")
-    kind: Literal["unchanged", "noise", "replay"] = "unchanged"
-    scale: float = Field(1.0, gt=0, description="size of what is sent, of `noise` and `replay`")
+    kind: Literal["unchanged", "noise", "replay", "low-rank"] = "unchanged"
+    scale: float = Field(1.0, gt=0, description="size of what is sent, of all but `unchanged`")
+    rank: int = Field(4, ge=1, description="rank of each layer of what is sent, of `low-rank`")
 
     def pretenders(self, population: int, seed: int) -> Ints:
-        """Drawn once."""
+        """A share of the clients, drawn once for the run."""
         return some(self.share, population, seed, "free-riders")
 
-    def pretend(self, task: Task, last: Tensor) -> Tensor:
-        """The update of one that didn't train."""
+    def pretend(self, request: TrainRequest, last: Tensor, layout: Layout) -> Tensor:
+        """The update of a client that didn't train, by kind."""
         if self.kind == "unchanged":
-            return torch.zeros_like(task.model)
+            return torch.zeros_like(request.model)
         if self.kind == "replay":
             return self.scale * last
-        size = _rms(last) or 0.01 * _rms(task.model)
-        generator = rng.generator(task.plan.seed, "free-riders", task.round, task.client)
-        return self.scale * size * torch.randn(len(task.model), generator=generator)
+        size = self.scale * (_rms(last) or 0.01 * _rms(request.model))
+        generator = rng.generator(request.plan.seed, "free-riders", request.round, request.client)
+        noise = torch.randn(len(request.model), generator=generator)
+        if self.kind == "noise":
+            return size * noise
+        return size * (self._agreed(request, layout) + _OWN * noise)
+
+    def _agreed(self, request: TrainRequest, layout: Layout) -> Tensor:
+        """The part that all free riders of a round have in common, of variance 1."""
+        generator = rng.generator(request.plan.seed, "free-riders", request.round)
+        update = layout.zeros()
+        for slot in layout.parameters:
+            matrix = update[slot.start : slot.stop].view(slot.shape[0] if slot.shape else 1, -1)
+            rows, columns = matrix.shape
+            rank = min(self.rank, rows, columns)
+            left = torch.randn(rows, rank, generator=generator)
+            right = torch.randn(rank, columns, generator=generator)
+            matrix.copy_(left @ right / math.sqrt(rank))
+        return update
 
 
-def pretended(task: Task, delta: Tensor, dataset: Dataset, layout: Layout) -> Update:
+def pretended(request: TrainRequest, delta: Tensor, dataset: Dataset, layout: Layout) -> TrainReply:
     """The update of a client that sends this change instead of training."""
-    client = view(task, dataset.train.labels, len(dataset.classes))
-    pace = rates(task, ration(task, batch_norm=False))
-    state = begin(task, task.model, layout)
-    # It never saw a loss: what it would claim must not enter the records.
-    return finish(task, client, task.model + delta, task.buffers, pace, float("nan"), {}, state)
+    client = view(request, dataset.train.labels, len(dataset.classes))
+    pace = rates(request, workload(request, batch_norm=False))
+    state = begin(request, request.model, layout)
+    # It has no loss: NaN keeps it out of the records.
+    done = Trained(request.model + delta, request.buffers, pace, float("nan"), {}, state)
+    return finish(request, client, done)
+
+
+_OWN = 0.1
+"""Noise of each free rider's own, relative to the common part."""
 
 
 def _rms(vector: Tensor) -> float:

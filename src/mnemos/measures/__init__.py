@@ -1,1 +1,1 @@
-"""What is measured of a federation."""
+"""What is measured in a federation: accuracy, forgetting, ranks, personalisation, continual learning."""

@@ -13,12 +13,12 @@ from mnemos.measures.measure import Measure, Moment, Record, measures
 
 @measures.register("class-accuracy")
 class ClassAccuracy(Measure):
-    """Accuracy on the samples of each class, of the test set where it was evaluated, else of validation."""
+    """Accuracy on each class, of the test set in rounds that evaluate it, otherwise of validation data."""
 
     remote: ClassVar[bool] = True
 
     def records(self, moment: Moment) -> Iterator[Record]:
-        """One record a class that has samples."""
+        """One record for each class that has samples."""
         scores = moment.test or moment.validation
         if scores is None:
             return
@@ -35,7 +35,7 @@ class ClientAccuracy(Measure):
     remote: ClassVar[bool] = True
 
     def records(self, moment: Moment) -> Iterator[Record]:
-        """One record a client that has validation samples."""
+        """One record for each client that has validation samples."""
         if moment.validation is None:
             return
         assignment = moment.assignment

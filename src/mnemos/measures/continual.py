@@ -1,4 +1,4 @@
-"""How well the model knows each task of a stream, while clients move from one task to the next."""
+"""The model's accuracy on each task of a stream, while clients move from one task to the next."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ On = Literal["test", "validation"]
 
 @measures.register("continual")
 class Continual(Measure):
-    """The global model's accuracy on each task, on what was discovered, and on what each client has reached.
+    """The global model's accuracy on each task, on all discovered tasks, and on each client's tasks so far.
 
-    A task is a set of classes. It is discovered when a client that was selected has trained on it. The model
-    answers with the class of the largest logit among some of its outputs:
+    A task is a set of classes. It is discovered when a selected client has trained on it. The model predicts
+    the class of the largest logit among some of its outputs:
 
     - `task_accuracy` of each discovered task: its samples, the outputs of all discovered tasks' classes;
     - `discovered_accuracy`: the samples and the outputs of all discovered tasks' classes;
     - `all_classes_accuracy`: all samples, the outputs of all discovered tasks' classes, so that a sample of
       another class counts as wrong;
-    - `reached_accuracy` of each client (columns `client`, and `task` for the one it is at): the samples of
+    - `reached_accuracy` of each client (columns `client`, and `task` for its present task): the samples of
       the tasks it has reached so far, the outputs of all discovered tasks' classes;
     - `task_aware_accuracy` of each task, discovered or not: its samples and the outputs of its own classes,
-      as if the model were told which task a sample is of. Of the first model too, as round 0.
+      as if the model were told the task of each sample. It is also recorded for the untrained model, as
+      round 0.
 
-    Average accuracy, forgetting and transfer are worked out of these afterwards (`mnemos.runs.continual`).
+    Average accuracy, forgetting and transfer are computed from these (`mnemos.runs.task_course`).
     """
 
     remote: ClassVar[bool] = True
@@ -42,7 +43,7 @@ class Continual(Measure):
     on: On = Field("test", description="whose samples: the test set's, or clients' validation samples")
 
     def check(self, occasions: Occasions) -> None:
-        """There must be tasks, and several evaluations."""
+        """Refuse a stream without tasks, and fewer than two evaluations."""
         needs_tasks(occasions)
         if self.on == "test" and occasions.tests < 2:
             raise ConfigError(
@@ -56,30 +57,30 @@ class Continual(Measure):
             )
 
     def records(self, moment: Moment) -> Iterator[Record]:
-        """All of it; of the first model, what is known before anything is discovered."""
+        """All accuracies; of the untrained model, those that need no discovered task."""
         scores = moment.test if self.on == "test" else moment.validation
         if scores is None:
             return
-        number, flow = moment.round, moment.flow
-        discovered = flow.discovered(number)
-        answers = Answers(scores, flow.tasks, discovered)
+        round, flow = moment.round, moment.flow
+        discovered = flow.discovered(round)
+        answers = TaskAnswers(scores, flow.tasks, discovered)
         for task, value in answers.shares(answers.aware):
-            yield Record(number, "task_aware_accuracy", value, task=task)
+            yield Record(round, "task_aware_accuracy", value, task=task)
         if not (len(discovered) and answers.samples):
             return
         right = answers.right
         for task, value in answers.shares(right):
             if task in discovered:
-                yield Record(number, "task_accuracy", value, task=task)
+                yield Record(round, "task_accuracy", value, task=task)
         for client in range(flow.assignment.clients):
-            reached = flow.reached(client, number)
+            reached = flow.reached(client, round)
             if (size := answers.sizes[reached].sum()) > 0:
                 value = float(right[reached].sum() / size)
-                yield Record(number, "reached_accuracy", value, client=client, task=flow.task(client, number))
-        # These come last: where they are, an evaluation is complete.
-        yield Record(number, "all_classes_accuracy", float(right.sum() / answers.samples))
+                yield Record(round, "reached_accuracy", value, client=client, task=flow.task(client, round))
+        # These come last, so that their presence means that an evaluation is complete.
+        yield Record(round, "all_classes_accuracy", float(right.sum() / answers.samples))
         if (size := answers.sizes[discovered].sum()) > 0:
-            yield Record(number, "discovered_accuracy", float(right[discovered].sum() / size))
+            yield Record(round, "discovered_accuracy", float(right[discovered].sum() / size))
 
 
 def needs_tasks(occasions: Occasions) -> None:
@@ -88,27 +89,27 @@ def needs_tasks(occasions: Occasions) -> None:
         raise ConfigError("it is about tasks, and the stream has none; stream=tasks has")
 
 
-class Answers:
-    """How often a model is right of the samples of each task."""
+class TaskAnswers:
+    """How many samples of each task a model predicts correctly."""
 
     def __init__(self, scores: Scores, tasks: Sequence[Ints], among: Sequence[int] | Ints) -> None:
-        """`among`: the tasks whose classes it may answer with."""
+        """`tasks` are the classes of each task, and `among` the tasks whose classes may be predicted."""
         task_of = torch.full((scores.classes,), -1)
         for task, classes in enumerate(tasks):
             task_of[torch.from_numpy(classes)] = task
         own = task_of == torch.arange(len(tasks))[:, None]
-        some = torch.isin(task_of, torch.as_tensor(among))[None]
-        counts = scores.counts(Groups(task_of, (own, some)))
+        allowed = torch.isin(task_of, torch.as_tensor(among))[None]
+        counts = scores.counts(Groups(task_of, (own, allowed)))
         self.samples = counts.samples
-        """How many there are, of tasks or not."""
+        """The number of all samples, including those of no task."""
         self.sizes: Ints = counts.sizes.numpy()
-        """How many there are of each task."""
+        """The number of samples of each task."""
         self.aware: Ints = counts.right[0].numpy()
-        """How many of each task it gets right when it answers with classes of a sample's own task alone."""
+        """The number of correct ones of each task if only classes of a sample's own task are predicted."""
         self.right: Ints = counts.right[1].numpy()
-        """How many when it answers with classes of those tasks alone."""
+        """The number of correct ones of each task if classes of the tasks `among` are predicted."""
 
     def shares(self, right: Ints) -> Iterator[tuple[int, float]]:
-        """Each task that has samples, and the share of them that is right."""
+        """Each task that has samples, with the share of them that is correct."""
         for task in np.flatnonzero(self.sizes).tolist():
             yield task, float(right[task] / self.sizes[task])

@@ -1,4 +1,4 @@
-"""How often a model is right, by groups of classes and by what it may answer."""
+"""How many samples a model predicts correctly, by groups of classes and by the classes it may predict."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Groups:
-    """Classes whose samples are counted together, and views of what a model may answer to them."""
+    """Groups of classes whose samples are counted together, and views: the classes that may be predicted."""
 
     of: Tensor
-    """Each class's group, from 0 on; −1: its samples are in none [classes]."""
+    """The group of each class, from 0 on; −1: in no group [classes]."""
     views: tuple[Tensor, ...]
-    """In each view the classes that may be answered to a group's samples [groups, or 1 for all; classes]."""
+    """In each view, which classes may be predicted for a group's samples [groups or 1, classes]."""
 
     @classmethod
     def of_classes(cls, classes: int) -> Groups:
-        """Each class a group of its own; all may be answered."""
+        """Each class as a group of its own, and one view in which all classes may be predicted."""
         return cls(torch.arange(classes), (torch.ones(1, classes, dtype=torch.bool),))
 
     @property
@@ -31,18 +31,18 @@ class Groups:
 
 @dataclass(frozen=True)
 class Counts:
-    """Of how many samples a model is right."""
+    """How many samples there are, and how many of them a model predicts correctly."""
 
     samples: int
-    """Those in no group, too."""
+    """All samples, including those in no group."""
     sizes: Tensor
-    """Each group's samples [groups]."""
+    """The samples of each group [groups]."""
     right: Tensor
-    """Those it is right of, in each view [views, groups]."""
+    """The correct ones of each group, in each view [views, groups]."""
 
     @classmethod
     def sum(cls, parts: Sequence[Counts], groups: Groups) -> Counts:
-        """Of all parts together."""
+        """The counts of several sets of samples together."""
         sizes = torch.zeros(groups.count, dtype=torch.int64)
         right = torch.zeros(len(groups.views), groups.count, dtype=torch.int64)
         return cls(
@@ -53,7 +53,7 @@ class Counts:
 
 
 def count(logits: Tensor, labels: Tensor, groups: Groups) -> Counts:
-    """The answer is the class of the largest logit among those that may be answered."""
+    """Counts of predictions: the class of the largest logit among those that may be predicted."""
     samples, group = len(labels), groups.of[labels]
     counted = group >= 0
     labels, logits, group = labels[counted], logits[counted], group[counted]
@@ -61,7 +61,7 @@ def count(logits: Tensor, labels: Tensor, groups: Groups) -> Counts:
     for view in groups.views:
         allowed = view if len(view) == 1 else view[group]
         answers = logits.masked_fill(~allowed, -torch.inf).argmax(1)
-        # Where nothing may be answered, the first class would be.
+        # Where no class may be predicted, `argmax` is 0, which must not count.
         hits = (answers == labels) & allowed.expand(len(labels), -1).gather(1, labels[:, None])[:, 0]
         right.append(torch.bincount(group[hits], minlength=groups.count))
     return Counts(samples, torch.bincount(group, minlength=groups.count), torch.stack(right))

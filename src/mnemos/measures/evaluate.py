@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mnemos.cores import cores
+from mnemos.common.cores import cores
 from mnemos.data.augment import normalise, to_channels_last
 from mnemos.data.dataset import Dataset, Split
 from mnemos.measures.measure import Scores
@@ -23,20 +23,20 @@ _CHUNK = 512
 
 
 class Judge(Protocol):
-    """Whoever can say how a model does on samples."""
+    """Evaluates models: a replica in this process, or the owners of the samples."""
 
     def __call__(self, model: Tensor, buffers: Tensor, split: Split, indices: Tensor | None = None) -> Scores:
         """Scores of a model on (some samples of) a split."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release threads and other resources."""
 
 
 class Evaluator:
     """A replica in evaluation mode, shared by a few threads.
 
-    Samples go through in chunks of a fixed size on one intra-op thread each, so a result depends neither on
-    the engine nor on the number of cores.
+    Samples are evaluated in chunks of a fixed size on one intra-op thread each, so a result depends neither
+    on the engine nor on the number of cores.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Evaluator:
         in_batches: bool = False,
         read: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """`in_batches`: batch-norm takes each chunk's own statistics instead of the buffers.
+        """`in_batches`: batch-norm uses each chunk's own statistics instead of the buffers.
 
-        `read` makes classes' logits of a model's outputs, if these aren't the same.
+        `read` turns a model's outputs into logits of the classes, if these aren't the same.
         """
         self._bound = Bound(module)
         self._module = module.eval()
@@ -76,13 +76,13 @@ class Evaluator:
     def _chunks(self, count: int) -> list[slice]:
         starts = list(range(0, count, _CHUNK))
         if self._in_batches and len(starts) > 1 and count - starts[-1] == 1:
-            starts.pop()  # a single sample has no statistics: it goes with the chunk before
+            starts.pop()  # a single sample has no statistics: it joins the chunk before
         return [slice(a, b) for a, b in pairwise([*starts, count])]
 
     @torch.no_grad()
     def _predict(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         x = normalise(samples, self._mean, self._std)
-        alone = self._in_batches and len(x) == 1  # no statistics of one sample: it keeps itself company
+        alone = self._in_batches and len(x) == 1  # one sample has no statistics: it is doubled
         x = torch.cat([x, x]) if alone else x
         logits = self._module(to_channels_last(x) if self._channels_last else x)[: len(labels)]
         if self._read is not None:

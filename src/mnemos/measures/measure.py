@@ -1,4 +1,4 @@
-"""What is recorded, and the interface of everything that measures."""
+"""The records of a run, and the interface of the measures that make them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mnemos.common.registry import Part, Registry
 from mnemos.data.partition import Assignment, Ints
 from mnemos.data.stream import Flow
+from mnemos.data.trigger import Mark
 from mnemos.measures.counting import Counts, Groups, count
 from mnemos.ranks.spectra import Spectra
-from mnemos.registry import Part, Registry
 from mnemos.vector import Layout
 
 
@@ -28,18 +29,18 @@ class Record:
     name: str
     value: float
     client: int | None = None
-    """Whose data it was measured on; none: the whole federation's."""
+    """The client whose data it was measured on; None: the whole federation's data."""
     model: int | None = None
-    """The client whose updated model it was measured of; none: the global model."""
+    """The client whose updated model was measured; None: the global model."""
     task: int | None = None
     cls: int | None = None
     layer: str | None = None
-    """The tensor it was measured of; none: the whole model."""
+    """The tensor that was measured; None: the whole model."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What a model says of a set of samples."""
+    """A model's predictions on a set of samples."""
 
     logits: Tensor
     labels: Tensor
@@ -47,22 +48,22 @@ class Scores:
 
     @cached_property
     def predicted(self) -> Tensor:
-        """The class it takes each sample for."""
+        """The predicted class of each sample."""
         return self.logits.argmax(1)
 
     @property
     def hits(self) -> Tensor:
-        """Which samples it gets right."""
+        """Which samples are predicted correctly."""
         return self.predicted == self.labels
 
     @property
     def accuracy(self) -> float:
-        """Share of samples it gets right."""
+        """Share of samples that are predicted correctly."""
         return float(self.hits.numpy().mean())
 
     @property
     def at_chance(self) -> bool:
-        """Whether a constant answer is as good, but for two standard deviations of luck."""
+        """Whether a constant prediction is as accurate, within two standard deviations of chance."""
         count = len(self.labels)
         best = float(self.labels.bincount().max()) / count
         return best < 1 and self.accuracy <= best + 2 * math.sqrt(best * (1 - best) / count)
@@ -70,77 +71,81 @@ class Scores:
     @property
     def loss(self) -> float:
         """Mean cross-entropy."""
-        # By numpy: torch's sum depends on the number of threads in its last bits.
+        # By numpy: the last bits of torch's sum depend on the number of threads.
         return float(self.losses.double().numpy().mean())
 
     @property
     def labelled(self) -> bool:
-        """Whether there is a label and an answer for each sample, and not only whether it was right."""
+        """Whether labels and predictions are known, and not only which samples are correct."""
         return True
 
     @property
     def classes(self) -> int:
-        """How many there are."""
+        """The number of classes."""
         return self.logits.shape[1]
 
     def counts(self, groups: Groups) -> Counts:
-        """How often it is right, by groups of classes."""
+        """How many samples are predicted correctly, by groups of classes."""
         return count(self.logits, self.labels, groups)
 
 
-class Owners(Protocol):
-    """Those who have the samples: each question is one more message to all of them."""
+class SampleOwners(Protocol):
+    """The owners of samples in a federation: each call is one more message to all of them."""
 
     def counts(self, groups: Groups) -> Counts:
-        """How often the model is right, by groups of classes."""
+        """How many samples the model predicts correctly, by groups of classes."""
 
     def personalised(self, known: Callable[[int], Ints]) -> dict[int, int]:
-        """How often it is right at each client, corrected for the labels of these training samples of its."""
+        """How many samples each client predicts correctly with its label proportions as a prior.
+
+        `known` gives the training samples whose labels a client counts.
+        """
 
 
 @dataclass(frozen=True)
-class Told(Scores):
-    """What owners say of a model, who keep samples, labels and answers to themselves.
+class ReportedScores(Scores):
+    """What owners report of a model; samples, labels and predictions stay with them.
 
-    `losses` and `right` are those of the owners' samples, one owner's all alike or all right first; not a
-    number for an owner of whom nothing was heard. The rest is empty.
+    An owner reports a mean loss and a number of correct samples. `losses` repeats the mean for each of its
+    samples, and `right` is 1 for as many of them as are correct; both are NaN for an owner that didn't
+    answer. Logits and labels are empty.
     """
 
     right: Tensor
-    owners: Owners
+    owners: SampleOwners
 
     @classmethod
-    def of(cls, right: Tensor, losses: Tensor, classes: int, owners: Owners) -> Told:
-        """Nothing but what was right, and how wrong the rest was."""
+    def of(cls, right: Tensor, losses: Tensor, classes: int, owners: SampleOwners) -> ReportedScores:
+        """Scores without logits and labels, of a model with this many classes."""
         return cls(torch.empty(0, classes), torch.empty(0, dtype=torch.int64), losses, right, owners)
 
     def counts(self, groups: Groups) -> Counts:
-        """Of the owners who are heard of."""
+        """The counts of the owners that answer."""
         return self.owners.counts(groups)
 
     @property
     def hits(self) -> Tensor:
-        """1 for right, 0 for wrong."""
+        """1 for a correct sample, 0 for a wrong one, NaN for an owner that didn't answer."""
         return self.right
 
     @property
     def accuracy(self) -> float:
-        """Of what was heard of."""
+        """Share of correct samples at the owners that answered."""
         return _mean(self.right)
 
     @property
     def loss(self) -> float:
-        """Of what was heard of."""
+        """Mean loss at the owners that answered."""
         return _mean(self.losses)
 
     @property
     def at_chance(self) -> bool:
-        """Nobody can tell without labels."""
+        """False: it can't be known without labels."""
         return False
 
     @property
     def labelled(self) -> bool:
-        """No."""
+        """False."""
         return False
 
 
@@ -159,13 +164,15 @@ class Moment:
     buffers: Tensor
     layout: Layout
     flow: Flow
-    """Who holds what, and is at which task."""
+    """The samples and tasks of all clients in all rounds."""
     held_out: Ints
-    """Indices of the validation samples `validation` speaks of."""
+    """Indices of the validation samples that `validation` was scored on."""
     validation: Scores | None
     test: Scores | None
     last: int = 0
     """The number of the experiment's last round."""
+    marked: Callable[[Mark], Scores] | None = None
+    """Scores of the model on the test samples of other classes than a mark's target, with the mark."""
 
     @property
     def assignment(self) -> Assignment:
@@ -174,7 +181,7 @@ class Moment:
 
     @cached_property
     def counts(self) -> Ints:
-        """How many training samples of each class each client has in this round [clients, classes]."""
+        """The number of training samples of each class at each client in this round [clients, classes]."""
         return self.flow.counts(self.round)
 
     @cached_property
@@ -182,7 +189,7 @@ class Moment:
         return {}
 
     def spectra(self, linear: bool) -> Spectra:
-        """The spectra of the model's layers, worked out once for all measures that ask."""
+        """The spectra of the model's layers, computed once for all measures."""
         if linear not in self._spectra:
             self._spectra[linear] = Spectra(self.model[None], self.layout, linear)
         return self._spectra[linear]
@@ -199,12 +206,12 @@ class Opening:
     buffers: Tensor
     layout: Layout
     flow: Flow
-    """Who holds what, and is at which task."""
+    """The samples and tasks of all clients in all rounds."""
     cohort: Ints
     evaluate: Callable[[Tensor, Tensor, Tensor], Scores]
-    """Scores of a model (parameters, buffers) on training-set samples, by their indices."""
+    """Scores of a model (parameters, buffers) on samples of the training set, by their indices."""
     test: Callable[[Tensor, Tensor], Scores]
-    """Its scores on the test set."""
+    """Scores of a model (parameters, buffers) on the test set."""
 
     @property
     def assignment(self) -> Assignment:
@@ -213,49 +220,61 @@ class Opening:
 
 
 class Watch(Protocol):
-    """Looks on while a round's clients come back one by one."""
+    """Measures the models of a round's clients as they arrive, one by one."""
 
     def see(self, client: int, model: Tensor, buffers: Tensor) -> None:
-        """A client's model after its local training."""
+        """Measure a client's model after its local training."""
 
     def records(self) -> Iterator[Record]:
-        """What was measured, once all are back."""
+        """The records of the round, after its last client."""
 
 
 @dataclass(frozen=True)
 class Occasions:
-    """What there is to measure on, before anything is trained."""
+    """What an experiment offers its measures, known before training."""
 
     flow: Flow
     validations: int
-    """In how many rounds the model is evaluated on clients' validation data."""
+    """The number of rounds that evaluate the model on clients' validation data."""
     tests: int
-    """In how many on the test set."""
+    """The number of rounds that evaluate it on the test set."""
     test_samples: int
     layout: Layout
 
 
 class Measure(Part):
-    """Something that can be recorded: at an evaluation, in rounds of its own, or of a round's updates."""
+    """Records numbers at evaluations, in rounds of its own, or from the models of a round's clients."""
 
     remote: ClassVar[bool] = False
-    """Whether it can do with what owners tell in a federation: counts, and no single label or answer."""
+    """Whether it works in a real federation, where owners report counts, and no labels or predictions."""
     from_the_start: ClassVar[bool] = False
-    """Whether it looks at the model before it is trained, too: after a round 0."""
+    """Whether it also measures the untrained model, as round 0."""
+    in_step: ClassVar[bool] = False
+    """Whether a round's clients must have been sent the same model, which asynchronous ones aren't."""
+
+    @property
+    def watches(self) -> bool:
+        """Whether it looks at the models of single clients."""
+        return type(self).watch is not Measure.watch
+
+    @property
+    def mark(self) -> Mark | None:
+        """The mark of a backdoor that it looks for, if it does."""
+        return None
 
     def check(self, occasions: Occasions) -> None:
-        """Refuse an experiment in which it couldn't measure anything."""
+        """Refuse, with a `ConfigError`, an experiment in which it has nothing to measure."""
 
     def records(self, moment: Moment) -> Iterator[Record]:
-        """The numbers for one evaluation, or one of its own rounds."""
+        """The records after an evaluation, or after a round that is `due`."""
         return iter(())
 
     def due(self, round: int, last: int) -> bool:
-        """Whether it wants to look at the model after this round too, if there is no evaluation."""
+        """Whether it measures the model after this round even if there is no evaluation."""
         return False
 
     def watch(self, opening: Opening) -> Watch | None:
-        """Someone to look on in this round, if it is of interest."""
+        """What measures the models of this round's clients; None if they aren't measured."""
         return None
 
 

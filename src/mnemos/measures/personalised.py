@@ -1,4 +1,4 @@
-"""Personalised inference: the global model, corrected for the labels a client expects."""
+"""Personalised inference: the global model with each client's label proportions as a prior."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mnemos.data.partition import Floats, Ints
-from mnemos.measures.measure import Measure, Moment, Record, Scores, Told, measures
+from mnemos.measures.measure import Measure, Moment, Record, ReportedScores, Scores, measures
 
 
 @measures.register("personalised")
@@ -24,18 +24,18 @@ class Personalised(Measure):
     - `personalised_test_accuracy` and `plain_test_accuracy`, in the last round, on test samples
       distributed like β_k: Σ_c β_kc · (accuracy on the test samples of class c), which is the mean over
       all ways to draw them;
-    - without a client, each one's mean over the clients; with the ending `_worst_tenth`, the mean of the
-      tenth of the clients that has the lowest values (rounded down, but at least one client).
+    - without a client, the mean of each over the clients; with the ending `_worst_tenth`, the mean over the
+      tenth of the clients with the lowest values (rounded down, but at least one client).
 
-    Classes without a test sample are left out of β_k. A client without training samples predicts plainly
-    on its own samples and, having no β_k, is left out of the test. In a federation, where β_k is client k's
-    alone, there is no test.
+    Classes without a test sample are left out of β_k. A client without training samples predicts without a
+    prior on its own samples and, having no β_k, is left out of the test. In a real federation, where only
+    client k knows β_k, there is no test.
     """
 
     remote: ClassVar[bool] = True
 
     def records(self, moment: Moment) -> Iterator[Record]:
-        """Each client's accuracy of both kinds, and their summaries."""
+        """Each client's accuracy with and without its prior, and their summaries."""
         if moment.validation is not None:
             yield from _own(moment, moment.validation)
         if moment.test is not None and moment.test.labelled and moment.round == moment.last:
@@ -48,15 +48,15 @@ def _own(moment: Moment, scores: Scores) -> Iterator[Record]:
     clients = np.flatnonzero(sizes)
     owner = np.repeat(np.arange(len(clients)), sizes[clients])
     plain = np.bincount(owner, scores.hits.numpy(), len(clients))
-    if isinstance(scores, Told):
-        told = scores.owners.personalised(lambda client: moment.flow.samples(client, moment.round))
-        own = np.array([told.get(client, np.nan) for client in clients.tolist()])
+    if isinstance(scores, ReportedScores):
+        reported = scores.owners.personalised(lambda client: moment.flow.samples(client, moment.round))
+        own = np.array([reported.get(client, np.nan) for client in clients.tolist()])
     else:
         predicted = personalised(scores.logits, moment.counts[clients], owner)
         own = np.bincount(owner, predicted == scores.labels.numpy(), len(clients))
-    heard = np.isfinite(plain) & np.isfinite(own)
+    known = np.isfinite(plain) & np.isfinite(own)
     for name, right in (("personalised_accuracy", own), ("plain_accuracy", plain)):
-        yield from _summarised(moment.round, name, clients[heard], (right / sizes[clients])[heard])
+        yield from _summarised(moment.round, name, clients[known], (right / sizes[clients])[known])
 
 
 def _test(moment: Moment, scores: Scores) -> Iterator[Record]:
@@ -78,7 +78,7 @@ def _test(moment: Moment, scores: Scores) -> Iterator[Record]:
 def _hit_rates(counts: Ints, scores: Scores) -> Floats:
     """Each client's personalised accuracy on each class it holds [clients, classes].
 
-    Class by class, so that a class's logits stay in the cache while its clients pass by.
+    Computed class by class, so that a class's logits stay in the cache for all clients that hold it.
     """
     logits, labels, priors = _double(scores.logits), scores.labels.numpy(), _priors(counts)
     rates = np.zeros(counts.shape)
@@ -92,33 +92,36 @@ def _hit_rates(counts: Ints, scores: Scores) -> Floats:
 
 
 def personalised(logits: Tensor, counts: Ints, owner: Ints) -> Ints:
-    """The class that each sample's owner predicts, by how many samples of each class it has."""
+    """The class that each sample's owner predicts.
+
+    `counts` are the owners' samples of each class [owners, classes], and `owner` is each sample's row in it.
+    """
     predicted: Ints = (_double(logits) + _priors(counts)[owner]).argmax(1)
     return predicted
 
 
 def _double(logits: Tensor) -> Floats:
-    # Lest a sum with a prior round two different logits to a tie.
+    # In single precision, a sum with a prior could round two different logits to a tie.
     double: Floats = logits.to(torch.float64).numpy()
     return double
 
 
 def _priors(counts: Ints) -> Floats:
-    """log β_kc − max_c log β_kc: −∞ for absent classes, and 0 everywhere where nothing is known.
+    """log β_kc − max_c log β_kc [clients, classes]: −∞ for absent classes; 0 for clients without samples.
 
-    The maximum changes no prediction, and is exactly log β_kc where all proportions are equal.
+    Subtracting the maximum changes no prediction, and gives exactly 0 where all proportions are equal.
     """
     most = counts.max(1, initial=0, keepdims=True)
     with np.errstate(divide="ignore"):
         return np.where(most > 0, np.log(counts / np.maximum(most, 1)), 0.0)
 
 
-def _summarised(number: int, name: str, clients: Ints, values: Floats) -> Iterator[Record]:
-    """A record a client, then their mean and that of the worst tenth."""
+def _summarised(round: int, name: str, clients: Ints, values: Floats) -> Iterator[Record]:
+    """A record for each client, then their mean and that of the worst tenth."""
     if not len(clients):
         return
     for client, value in zip(clients.tolist(), values.tolist(), strict=True):
-        yield Record(number, name, value, client=client)
+        yield Record(round, name, value, client=client)
     worst = np.sort(values)[: max(1, len(values) // 10)]
-    yield Record(number, name, float(values.mean()))
-    yield Record(number, f"{name}_worst_tenth", float(worst.mean()))
+    yield Record(round, name, float(values.mean()))
+    yield Record(round, f"{name}_worst_tenth", float(worst.mean()))

@@ -1,4 +1,4 @@
-"""Learning metrics of the model: how much of each layer is more than noise, and how it is spread."""
+"""Learning metrics of the model, from the singular values of its layers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mnemos.vector import Layout
 
 
 class Ranks(Measure):
-    """A metric of each convolution (column `layer`), the mean of its two sides, and of the network.
+    """A metric of each convolution (column `layer`, the mean of its two sides) and of the whole network.
 
-    After EVBMF, that is of what is more than noise, unless `noisy`; names then end in `_noisy`. The network's
-    number, whose name ends in `_network`, is made of all layers' sides as `network` says.
+    It is measured after EVBMF has removed the noise, or with `noisy` before; names then end in `_noisy`. The
+    network's metric, whose name ends in `_network`, aggregates all layers' sides as `network` says.
     """
 
     remote: ClassVar[bool] = True
@@ -39,14 +39,14 @@ class Ranks(Measure):
         return self
 
     def check(self, occasions: Occasions) -> None:
-        """There must be a layer with a rank."""
+        """Refuse a model without a layer to measure."""
         if not ranked(occasions.layout, self.linear):
             more = "" if self.linear else "; linear=true takes linear layers too"
             raise ConfigError(f"the model has no layer to measure{more}")
 
     @property
     def quantity(self) -> Name:
-        """The metric, as `ranks` calls it."""
+        """The name of the metric in `mnemos.ranks`."""
         return self.metric
 
     def due(self, round: int, last: int) -> bool:
@@ -54,19 +54,19 @@ class Ranks(Measure):
         return self.every > 0 and (round % self.every == 0 or round == last)
 
     def records(self, moment: Moment) -> Iterator[Record]:
-        """The global model's layers, and the network."""
+        """The metrics of the global model's layers, and of the network."""
         evaluated = moment.validation is not None or moment.test is not None
         if self.due(moment.round, moment.last) or (not self.every and evaluated):
             yield from self.measure(moment.spectra(self.linear), moment.layout, moment.round, [None])
 
     def watch(self, opening: Opening) -> Watch | None:
-        """The clients' models, in the rounds asked for."""
+        """A watch on the clients' models in the rounds that are measured, if `clients` is set."""
         return _Watch(self, opening) if self.clients and self.due(opening.round, opening.last) else None
 
     def measure(
         self, spectra: Spectra, layout: Layout, round: int, models: list[int | None]
     ) -> Iterator[Record]:
-        """The records of some models, by the clients whose they are."""
+        """The records of several models; `models` are their clients, or None for the global model."""
         if not spectra.layers:
             return
         values = spectra.of(QUANTITIES[self.quantity], self.noisy)
@@ -79,43 +79,39 @@ class Ranks(Measure):
 
 
 class _Watch(Watch):
+    """Keeps the clients' models until the end of the round, and measures them together."""
+
     def __init__(self, measure: Ranks, opening: Opening) -> None:
         self._measure, self._round, self._layout = measure, opening.round, opening.layout
         self._models: dict[int, Tensor] = {}
 
     def see(self, client: int, model: Tensor, buffers: Tensor) -> None:
-        """Keep a model until all are back: their layers are taken apart together."""
+        """Keep a model until the round's last client."""
         self._models[client] = model
 
     def records(self) -> Iterator[Record]:
-        """All clients' layers."""
+        """The metrics of all clients' layers."""
         if self._models:
             spectra = Spectra(torch.stack(list(self._models.values())), self._layout, self._measure.linear)
             yield from self._measure.measure(spectra, self._layout, self._round, list(self._models))
 
 
 @measures.register("effective-rank")
-class EffectiveRank(Ranks):
+class EffectiveRankMeasure(Ranks):
     """H = −Σ p ln p, p = σ / Σ σ: the entropy of a layer's singular values (`exponential`: e^H)."""
 
     metric: ClassVar[Name] = "effective-rank"
 
     exponential: bool = Field(False, description="Roy and Vetterli's e^H instead of FedER's H")
 
-    def check(self, occasions: Occasions) -> None:
-        """There must be a layer with a rank."""
-        if not ranked(occasions.layout, self.linear):
-            more = "" if self.linear else "; linear=true takes linear layers too"
-            raise ConfigError(f"the model has no layer to measure{more}")
-
     @property
     def quantity(self) -> Name:
-        """The entropy, or its exponential."""
+        """The name of the entropy, or of its exponential."""
         return "effective-rank-exp" if self.exponential else self.metric
 
 
 @measures.register("stable-rank")
-class StableRank(Ranks):
+class StableRankMeasure(Ranks):
     """Σ σ² / σ₁²."""
 
     metric: ClassVar[Name] = "stable-rank"
@@ -130,7 +126,7 @@ class KnowledgeGain(Ranks):
 
 @measures.register("condition-number")
 class ConditionNumber(Ranks):
-    """σ₁ / the least singular value that is left."""
+    """σ₁ divided by the smallest singular value that EVBMF keeps."""
 
     metric: ClassVar[Name] = "condition-number"
 
@@ -144,6 +140,6 @@ class StableQuality(Ranks):
 
 @measures.register("rank")
 class Rank(Ranks):
-    """How many singular values are left."""
+    """The number of singular values that EVBMF keeps."""
 
     metric: ClassVar[Name] = "rank"

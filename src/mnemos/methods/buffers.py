@@ -1,4 +1,4 @@
-"""What happens to batch-norm statistics and other buffers."""
+"""Policies for batch-norm statistics and other buffers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from mnemos.methods.part import BufferPolicy, buffer_policies
 
 @buffer_policies.register("average")
 class AverageBuffers(BufferPolicy):
-    """Buffers are averaged like the model."""
+    """Clients' buffers are averaged like their models."""
+
+    @property
+    def moves(self) -> float:
+        """All the way."""
+        return 1.0
 
     def next(self, server: Tensor, mean: Tensor) -> Tensor:
         """The cohort's mean."""
@@ -20,9 +25,9 @@ class AverageBuffers(BufferPolicy):
 
 @buffer_policies.register("local")
 class LocalBuffers(AverageBuffers):
-    """Every client goes on with its own buffers; the server's, their mean, serve the global model alone.
+    """Each client keeps its own buffers; their mean is used for evaluating the global model only.
 
-    The statistics' half of FedBN (Li et al., 2021, arXiv 2102.07623).
+    This is FedBN (Li et al., 2021, arXiv 2102.07623) for the statistics, but not for scale and shift.
     """
 
     local: ClassVar[bool] = True
@@ -31,7 +36,7 @@ class LocalBuffers(AverageBuffers):
 
 @buffer_policies.register("server")
 class KeepServerBuffers(BufferPolicy):
-    """The server keeps its own buffers; what clients measured is dropped."""
+    """The server keeps its own buffers, and clients' buffers are dropped."""
 
     sent: ClassVar[bool] = False
 
@@ -42,7 +47,7 @@ class KeepServerBuffers(BufferPolicy):
 
 @buffer_policies.register("leave-out")
 class LeaveOutBuffers(KeepServerBuffers):
-    """Nobody uses running statistics: batch-norm takes the batch's own in evaluation too."""
+    """Running statistics aren't used: batch-norm uses the batch's own statistics in evaluation too."""
 
     received: ClassVar[bool] = False
     in_batches: ClassVar[bool] = True

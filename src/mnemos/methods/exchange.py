@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from mnemos.local import Local
+from mnemos.optim.local import Local
 from mnemos.vector import Layout
 
 State = dict[str, Tensor]
@@ -51,8 +51,8 @@ class Finished(NamedTuple):
     steps: int
     rates: Rates
     local: Local
-    surveyed: State
-    """What the parts' surveys found: means over the client's samples."""
+    data_means: State
+    """What the parts' data passes found: means over the client's samples."""
 
 
 class Net(Protocol):
@@ -82,7 +82,7 @@ class Batch(NamedTuple):
     """What the method's parts have drawn for the step."""
 
     def split(self, count: int) -> Iterator[Batch]:
-        """The batch in pieces of so many samples."""
+        """The batch in pieces of at most `count` samples."""
         for start in range(0, len(self.labels), count):
             where = slice(start, start + count)
             mask = None if self.mask is None else self.mask[where]
@@ -100,7 +100,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Update:
+class TrainReply:
     """What a client sends back."""
 
     client: int
@@ -117,6 +117,18 @@ class Update:
     state: State
     """What the client will remember; it stays where the client runs."""
 
+    def parts(self) -> tuple[dict[str, float], State, dict[str, State]]:
+        """Its numbers, its tensors and its groups of tensors, by name: what a way of sending it carries."""
+        numbers = {
+            "client": self.client,
+            "round": self.round,
+            "samples": self.samples,
+            "steps": self.steps,
+            "loss": self.loss,
+        }
+        tensors = {"delta": self.delta, "buffers": self.buffers}
+        return numbers, tensors, {"change": self.change, "state": self.state}
+
 
 class Weight(NamedTuple):
     """How much a client counts beside the others of its round."""
@@ -127,9 +139,9 @@ class Weight(NamedTuple):
     """One number, or one for each buffer entry [Q]."""
 
     @classmethod
-    def of(cls, number: float) -> Weight:
-        """The same for everything."""
-        return cls(number, number)
+    def of(cls, weight: float) -> Weight:
+        """The same weight for all parameters and buffers."""
+        return cls(weight, weight)
 
 
 @dataclass(frozen=True)
@@ -140,7 +152,7 @@ class Cohort:
     """The model that the clients received."""
     buffers: Tensor
     """The server's."""
-    updates: tuple[Update, ...]
+    updates: tuple[TrainReply, ...]
     layout: Layout
 
     @cached_property
@@ -149,16 +161,37 @@ class Cohort:
         return torch.stack([update.delta for update in self.updates]).add_(self.start)
 
 
+COMPARTMENTS = ("state", "protocol", "screens", "privacy")
+"""The fields of a server that are named tensors."""
+
+
 @dataclass(frozen=True)
 class Server:
-    """What the server holds between rounds."""
+    """What the server holds between rounds, in compartments; a checkpoint writes them as they are."""
 
     model: Tensor
     buffers: Tensor
     state: State
+    """What the method's parts keep."""
+    protocol: State = field(default_factory=dict)
+    """Simulated time, and what an asynchronous server knows of the clients that are training."""
+    screens: State = field(default_factory=dict)
+    """What the guard, the screens and simulated bad clients remember."""
+    privacy: State = field(default_factory=dict)
+    """What the privacy mechanism keeps."""
+
+    @property
+    def tensors(self) -> State:
+        """Everything that it holds, by names that begin with the compartment's."""
+        vectors = {"model": self.model, "buffers": self.buffers}
+        return vectors | {
+            f"{compartment}.{name}": value
+            for compartment in COMPARTMENTS
+            for name, value in getattr(self, compartment).items()
+        }
 
     def moved(self, model: Tensor, state: State) -> Server:
-        """The server with another model, and with some of its state replaced."""
+        """The server with another model, and with some of the method's state replaced."""
         return replace(self, model=model, state={**self.state, **state})
 
 
@@ -178,10 +211,19 @@ class Aggregate:
     """Σ aₖ / |S|: 1 for weightings of a whole cohort, but for those that don't sum to one."""
 
 
+class Occasion(NamedTuple):
+    """What a rule knows of a round beside its updates."""
+
+    state: State
+    """The server's, before the round."""
+    seed: int
+    round: int
+
+
 class Fold(Protocol):
     """Takes updates as they arrive, in cohort order, and keeps no more than it must."""
 
-    def add(self, update: Update, weight: Weight) -> None:
+    def add(self, update: TrainReply, weight: Weight) -> None:
         """Take in one update."""
 
     def result(self) -> Aggregate:

@@ -1,18 +1,18 @@
-"""Weighted means that are built up one update at a time."""
+"""Weighted means of updates that are added one at a time."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from mnemos.methods.exchange import Aggregate, State, Update, Weight
+from mnemos.methods.exchange import Aggregate, State, TrainReply, Weight
 from mnemos.vector import Layout
 
 
 class WeightedMean:
     """Σ aₖ Δₖ / Σ aₖ as two running sums, so memory doesn't grow with the cohort.
 
-    The sums run in the order of the cohort, whoever finishes first, so the last bits don't depend on the
+    Updates are added in the order of the cohort, not as clients finish, so the last bits don't depend on the
     number of workers.
     """
 
@@ -24,8 +24,8 @@ class WeightedMean:
         self._change: State = {}
         self._clients = 0
 
-    def add(self, update: Update, weight: Weight) -> None:
-        """Take in one update."""
+    def add(self, update: TrainReply, weight: Weight) -> None:
+        """Add an update."""
         self._add(update, update.delta, weight)
 
     def result(self) -> Aggregate:
@@ -38,7 +38,7 @@ class WeightedMean:
             mass=self._weight / self._clients,
         )
 
-    def _add(self, update: Update, delta: Tensor, weight: Weight) -> None:
+    def _add(self, update: TrainReply, delta: Tensor, weight: Weight) -> None:
         _accumulate(self._delta, delta, weight.parameters)
         self._weight = self._weight + weight.parameters
         _accumulate(self._buffers, update.buffers, weight.buffers)
@@ -49,10 +49,10 @@ class WeightedMean:
         self._clients += 1
 
     def _mean(self, total: Tensor) -> Tensor:
-        """A weighted sum over the cohort as a mean."""
+        """Divide a weighted sum over the cohort by the sum of weights."""
         mean = total / self._weight
         if isinstance(self._weight, Tensor):
-            mean = torch.where(self._weight > 0, mean, 0.0)  # nobody has a say in it: it stays as it is
+            mean = torch.where(self._weight > 0, mean, 0.0)  # without any weight, a parameter isn't changed
         return mean
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a model's outputs."""
+"""The meaning of a model's outputs: one for each class, or one for each class and rotation of the image."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from mnemos.common.registry import Options
 from mnemos.errors import ConfigError
 from mnemos.methods.exchange import Batch
-from mnemos.registry import Options
 from mnemos.vector import Kind, Layout, Slot
 
 _TURNS = 4
 
 
 def classifier(layout: Layout) -> tuple[Slot, ...]:
-    """The last linear layer's weight, and its bias if it has one; nothing if there is no such layer."""
+    """The last linear layer's weight, and its bias if it has one; empty if there is no linear layer."""
     weights = [slot for slot in layout.parameters if slot.kind is Kind.LINEAR][-1:]
     biases = {f"{slot.name.removesuffix('weight')}bias" for slot in weights}
     return *weights, *(slot for slot in layout.parameters if slot.name in biases)
 
 
 def check_classifier(layout: Layout, outputs: int, field: str) -> None:
-    """Refuse a model whose last linear layer isn't its classifier."""
+    """Raise a ConfigError unless the model's last linear layer has as many outputs as there are classes.
+
+    `outputs` is that number, and `field` is what the error names.
+    """
     found = classifier(layout)
     if not found:
         raise ConfigError("the model has no linear layer to be its classifier", field)
@@ -36,7 +39,7 @@ def check_classifier(layout: Layout, outputs: int, field: str) -> None:
 
 
 class Head(Options):
-    """How a class is asked for: by one output or by four, and how sharply.
+    """How outputs are used: one or four for each class, and a temperature.
 
     With `rotations` a model has an output for each class and each quarter turn of the image (Lee et al.,
     2020, arXiv 1910.05872; as in PASS and FedSpace): a training sample of class y becomes four, with the
@@ -48,25 +51,25 @@ class Head(Options):
 
     @property
     def outputs(self) -> int:
-        """How many outputs a class has."""
+        """The number of outputs of a class."""
         return _TURNS if self.rotations else 1
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """Only square images can be turned."""
+        """Raise a ConfigError for rotations of samples that aren't square images."""
         if self.rotations and (len(shape) != 3 or shape[1] != shape[2]):
             raise ConfigError(
                 f"the data's samples have shape {shape}; rotations need square images",
                 "method.head.rotations",
             )
 
-    def turned(self, batch: Batch, dim: int = 0) -> Batch:
+    def turned(self, batch: Batch) -> Batch:
         """A batch for training: its samples as they are, then by one, two and three quarter turns.
 
-        The samples lie along `dim`, 1 if there are clients before them.
+        The samples are those of one client, with labels [B], or of several, with labels [K, B].
         """
         if not self.rotations:
             return batch
-        turns = range(_TURNS)
+        turns, dim = range(_TURNS), batch.labels.ndim - 1
         x = torch.cat([torch.rot90(batch.x, turn, (-2, -1)) for turn in turns], dim)
         if batch.x.ndim == 4 and batch.x.is_contiguous(memory_format=torch.channels_last):
             x = x.contiguous(memory_format=torch.channels_last)
@@ -75,15 +78,15 @@ class Head(Options):
         return batch._replace(x=x, labels=labels, mask=mask)
 
     def upright(self, batch: Batch) -> Batch:
-        """A batch for a pass over the samples as they are."""
+        """The batch with the labels of images that aren't turned."""
         return batch._replace(labels=self.outputs * batch.labels) if self.rotations else batch
 
     def per_output(self, counts: Tensor) -> Tensor:
-        """Numbers of samples of each output [outputs] from those of each class [C]."""
+        """The number of samples of each output [outputs], from that of each class [C]."""
         return counts.repeat_interleave(self.outputs) if self.rotations else counts
 
     def read(self, logits: Tensor) -> Tensor:
-        """Logits of the classes [B, C] from those of all outputs."""
+        """The logits of the classes [B, C], from those of all outputs."""
         if self.rotations:
             logits = logits[:, :: self.outputs]
         return logits if self.temperature == 1 else logits / self.temperature
@@ -94,6 +97,8 @@ class Head(Options):
 
 
 class _Reader(nn.Module):
+    """A model whose outputs are read by a head."""
+
     def __init__(self, module: nn.Module, head: Head) -> None:
         super().__init__()
         self.module, self._head = module, head

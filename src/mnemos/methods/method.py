@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
-from torch.func import grad, vjp
 
-from mnemos.data.partition import Assignment
+from mnemos.common.registry import Part, Registry
 from mnemos.data.stream import Flow
 from mnemos.errors import ConfigError
-from mnemos.local import Local
 from mnemos.methods.exchange import (
     Aggregate,
     Batch,
@@ -29,10 +27,11 @@ from mnemos.methods.exchange import (
     Finished,
     Fold,
     Net,
+    Occasion,
     Rates,
     Server,
     State,
-    Update,
+    TrainReply,
     When,
 )
 from mnemos.methods.head import Head
@@ -54,8 +53,11 @@ from mnemos.methods.part import (
 from mnemos.methods.part import terms as known_terms
 from mnemos.objectives.ce import CrossEntropy
 from mnemos.objectives.objective import Loss, Objective, objectives
-from mnemos.registry import Part, Registry
+from mnemos.optim.local import Local
 from mnemos.vector import Layout
+
+Hook = Literal["draw", "gradient_point", "correct", "after_step", "plausible", "absorb"]
+"""A place at which parts act, of those that are passed over where no part does."""
 
 
 class Method(Part):
@@ -73,6 +75,8 @@ class Method(Part):
 
     @model_validator(mode="after")
     def _terms_fit(self) -> Method:
+        if not self.imported:
+            return self  # it may have terms of its own
         names = [type(term).name for term in self.all_terms]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -97,8 +101,8 @@ class Method(Part):
     @cached_property
     def parts(self) -> tuple[MethodPart, ...]:
         """Every part that can keep state or act, in the order in which they do."""
-        chosen = (*self.all_terms, self.correction, self.weighting, self.server)
-        return tuple(acting for part in chosen for acting in (*part.inner, part))
+        weightings = (*self.weighting.blended, self.weighting)
+        return (*self.all_terms, self.correction, *weightings, self.rule, self.server)
 
     @property
     def partial(self) -> bool:
@@ -106,35 +110,46 @@ class Method(Part):
         return any(part.partial for part in self.parts)
 
     @cached_property
-    def _hooks(self) -> dict[str, tuple[MethodPart, ...]]:
+    def _acting(self) -> dict[Hook, tuple[MethodPart, ...]]:
         """The parts that act at each place."""
-        places = ("draw", "look", "correct", "settle", "plausible", "absorb")
-        return {place: tuple(part for part in self.parts if _acts(part, place)) for place in places}
+        return {hook: tuple(part for part in self.parts if _acts(part, hook)) for hook in get_args(Hook)}
+
+    def uses(self, hook: Hook) -> bool:
+        """Whether some part acts there: engines needn't ask for each step if none does."""
+        return bool(self._acting[hook])
 
     # before training
+
+    @property
+    def federated(self) -> bool:
+        """Whether clients learn; if not, one learner has the samples of all of them."""
+        return type(self).pooled_training is Method.pooled_training
 
     def training(self, local: Local) -> Local:
         """The local training the method makes of what was asked for."""
         return self.correction.training(local)
 
-    def arrange(self, local: Local, flow: Flow, cohort: int) -> tuple[Local, Assignment]:
-        """Who learns, from which samples and for how long, made of clients and of how many are in a round."""
-        return local, flow.assignment
+    def pooled_training(self, local: Local, flow: Flow, cohort: int) -> Local | None:
+        """The local training of one learner that has all clients' samples; None: the clients learn.
+
+        `flow` says what clients would hold, and `cohort` how many would train in a round.
+        """
+        return None
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """Refuse what some part can't work with."""
         for part in self.parts:
             part.check(layout, local, classes * self.head.outputs)
-        if self.weighting.falls_short and type(self.server).name != "replace":
+        if self.weighting.falls_short and self.server.moves != 1:
             raise ConfigError(
                 f"found {type(self.server).name}; weights that don't sum to one, as by floor_in: "
                 "denominator, are for server: replace",
                 "method.server",
             )
         self._check_rule(layout)
-        acting: list[MethodPart] = [*self._losses] if self.traced else []
-        acting += [part for place in ("look", "correct", "settle") for part in self._hooks[place]]
-        if self.traced and acting:
+        changing: tuple[Hook, ...] = ("gradient_point", "correct", "after_step")
+        acting = [*self._losses, *(part for hook in changing for part in self._acting[hook])]
+        if self.correction.traced is not None and acting:
             raise ConfigError(
                 f"{type(self.correction).name} traces plain steps, which {type(acting[0]).name} changes",
                 "method",
@@ -143,34 +158,40 @@ class Method(Part):
     def _check_rule(self, layout: Layout) -> None:
         """A rule other than the mean takes models, and nothing that is to be a mean."""
         rule, weighting = type(self.rule).name, self.weighting
-        if rule == "mean":
+        if self.rule.declares("is_mean"):
             return
-        if type(self.server).fold is not ServerStep.fold:
+        if self.server.has_own_mean:
             raise ConfigError(f"found {rule}; {type(self.server).name} has a mean of its own", "method.rule")
         for part in (*self.all_terms, self.correction, self.server):
             if sent := part.sends(layout):
                 raise ConfigError(
-                    f"found {rule}, which goes by models; with {type(part).name} a client also sends "
+                    f"found {rule}, which compares models; with {type(part).name} a client also sends "
                     f"{min(sent)}",
                     "method.rule",
                 )
         if weighting.falls_short or not (weighting.plain or self.rule.by_layer):
             raise ConfigError(f"found {rule}, which can't weigh by {type(weighting).name}", "method.rule")
 
-    def fold(self, layout: Layout) -> Fold:
-        """For one round: the server step's own, or the rule's."""
-        return self.server.fold(layout) or self.rule.fold(layout)
+    def fold(self, layout: Layout, occasion: Occasion | None = None) -> Fold:
+        """For one round: the server step's own, or the rule's; without an occasion it is before the first."""
+        occasion = Occasion(self.server_state(layout), 0, 0) if occasion is None else occasion
+        return self.server.fold(layout) or self.rule.during(occasion).fold(layout)
 
     def warnings(self, local: Local) -> tuple[str, ...]:
         """What is known to hurt some part, or some parts together."""
         found = [sentence for part in self.parts for sentence in part.warnings(local)]
-        if type(self.rule).name != "mean" and self.weighting.by_upload:
+        if not self.rule.declares("is_mean") and self.weighting.by_upload:
             found.append(
-                f"method.rule={type(self.rule).name} goes by weights, and {type(self.weighting).name} finds "
+                f"method.rule={type(self.rule).name} uses weights, and {type(self.weighting).name} finds "
                 "them in what clients send: a bad one can get most of the weight; method.weighting=uniform "
                 "gives all the same"
             )
         return tuple(found)
+
+    @property
+    def keeps_at_server(self) -> bool:
+        """Whether the server keeps something for one of the parts."""
+        return any(part.keeps_at_server for part in self.parts)
 
     def server_state(self, layout: Layout) -> State:
         """What the server keeps between rounds, before the first."""
@@ -215,75 +236,28 @@ class Method(Part):
             return self.loss
         return lambda logits, labels, counts: self.loss(logits / temperature, labels, counts)
 
-    @property
-    def draws(self) -> bool:
-        """Whether some part needs random numbers in its steps."""
-        return bool(self._hooks["draw"])
-
     def draw(self, count: int, layout: Layout, generator: torch.Generator) -> State:
         """What is random about a step beside its batch."""
-        return _union(part.draw(count, layout, generator) for part in self._hooks["draw"])
-
-    @property
-    def looks(self) -> bool:
-        """Whether gradients are taken elsewhere than where the client is."""
-        return bool(self._hooks["look"])
-
-    def look(self, parameters: Tensor, client: Client) -> Tensor:
-        """The point where the gradient of the next step is taken."""
-        for part in self._hooks["look"]:
-            parameters = part.look(parameters, client)
-        return parameters
-
-    @property
-    def corrects(self) -> bool:
-        """Whether gradients are changed at all: engines needn't ask for each step if not."""
-        return bool(self._hooks["correct"])
+        return _union(part.draw(count, layout, generator) for part in self._acting["draw"])
 
     def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
         """The gradient a step is taken along; may change it in place."""
-        for part in self._hooks["correct"]:
+        for part in self._acting["correct"]:
             gradient = part.correct(gradient, parameters, client)
         return gradient
 
-    @property
-    def settles(self) -> bool:
-        """Whether something follows the optimiser's step."""
-        return bool(self._hooks["settle"])
+    def after_step(self, parameters: Tensor, net: Net, batch: Batch, client: Client) -> Tensor:
+        """The parameters after a step, from those that the optimiser's step on the batch has led to."""
+        return self.correction.after_step(parameters, net, self.objective, batch, client)
 
-    def settle(self, parameters: Tensor, net: Net, batch: Batch, client: Client) -> Tensor:
-        """The parameters after the optimiser's step on a batch."""
-        for part in self._hooks["settle"]:
-            parameters = part.settle(parameters, net, self.objective, batch, client)
-        return parameters
+    def passes_data(self, when: When) -> bool:
+        """Whether some part passes over the client's data then."""
+        return any(part.data_pass_at == when for part in self.parts)
 
-    def surveys(self, when: When) -> bool:
-        """Whether some part wants to pass over the client's data then."""
-        return any(part.surveys == when for part in self.parts)
-
-    def survey(self, when: When, parameters: Tensor, net: Net, batch: Batch, client: Client) -> State:
+    def data_pass(self, when: When, parameters: Tensor, net: Net, batch: Batch, client: Client) -> State:
         """What the parts sum up over the samples of a batch."""
-        asked = (part for part in self.parts if part.surveys == when)
-        return _union(part.survey(parameters, net, self.objective, batch, client) for part in asked)
-
-    @cached_property
-    def traced(self) -> tuple[str, ...]:
-        """The vectors of the survey at the end that are taken back through the client's steps."""
-        return tuple(part.traced for part in self.parts if part.traced is not None)
-
-    def pull_back(
-        self, vector: Tensor, parameters: Tensor, rate: Tensor, net: Net, batch: Batch, client: Client
-    ) -> Tensor:
-        """A gradient after a plain step, as one of the parameters before it: Jᵀ v = v − η (H v + λ v).
-
-        The step is w − η (∇L(w) + λ w), and rate is (η, λ).
-        """
-
-        def mean_loss(parameters: Tensor) -> Tensor:
-            return batch.mean(self.batch_loss(net.at(parameters), batch, client))
-
-        curved: Tensor = vjp(grad(mean_loss), parameters)[1](vector)[0]
-        return vector - rate[0] * (curved + rate[1] * vector)
+        asked = (part for part in self.parts if part.data_pass_at == when)
+        return _union(part.data_pass(parameters, net, self.objective, batch, client) for part in asked)
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """(what is sent beside the model, what the client will remember)."""
@@ -293,9 +267,11 @@ class Method(Part):
 
     # at the server
 
-    def plausible(self, update: Update, local: Local, rates: Callable[[], Rates]) -> bool:
+    def plausible(
+        self, update: TrainReply, received: State, local: Local, rates: Callable[[], Rates]
+    ) -> bool:
         """Whether an honest client can have sent what is beside the model."""
-        return all(part.plausible(update, local, rates) for part in self._hooks["plausible"])
+        return all(part.plausible(update, received, local, rates) for part in self._acting["plausible"])
 
     def server_step(self, server: Server, aggregate: Aggregate) -> Server:
         """The server after a round."""
@@ -303,7 +279,7 @@ class Method(Part):
         if self.weighting.falls_short:
             model = model * aggregate.mass
         after = server.moved(model, state)
-        for part in self._hooks["absorb"]:
+        for part in self._acting["absorb"]:
             after = part.absorb(after, aggregate)
         return replace(after, buffers=self.buffers.next(server.buffers, aggregate.buffers))
 
@@ -311,8 +287,10 @@ class Method(Part):
 methods: Registry[Method] = Registry("method", Method, "mnemos.methods")
 
 
-def _acts(part: MethodPart, place: str) -> bool:
-    return getattr(type(part), place) is not getattr(MethodPart, place)
+def _acts(part: MethodPart, hook: Hook) -> bool:
+    """Whether a part overrides a hook of its kind; only corrections have all of them."""
+    kind = Correction if isinstance(part, Correction) else MethodPart
+    return hasattr(kind, hook) and getattr(type(part), hook) is not getattr(kind, hook)
 
 
 def _union(states: Iterable[State]) -> State:

@@ -10,7 +10,7 @@ import torch
 from pydantic import PrivateAttr
 from torch import Tensor
 
-from mnemos.local import Local
+from mnemos.common.registry import Part, Registry
 from mnemos.methods.exchange import (
     Aggregate,
     Batch,
@@ -19,16 +19,17 @@ from mnemos.methods.exchange import (
     Finished,
     Fold,
     Net,
+    Occasion,
     Rates,
     Server,
     State,
-    Update,
+    TrainReply,
     Weight,
     When,
 )
 from mnemos.methods.head import Head
 from mnemos.objectives.objective import Loss
-from mnemos.registry import Part, Registry
+from mnemos.optim.local import Local
 from mnemos.vector import Layout
 
 
@@ -49,19 +50,9 @@ class MethodPart(Part):
         return {}
 
     @property
-    def surveys(self) -> When | None:
-        """Whether `survey` passes over the client's data before or after its training."""
+    def data_pass_at(self) -> When | None:
+        """When `data_pass` passes over the client's samples: before or after training; None: never."""
         return None
-
-    @property
-    def traced(self) -> str | None:
-        """Which vector of the survey at the end is taken back through the client's steps, if any."""
-        return None
-
-    @property
-    def inner(self) -> tuple[MethodPart, ...]:
-        """Other parts that this one is made of; they act beside it."""
-        return ()
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """Refuse, with a `ConfigError`, what the part can't work with."""
@@ -71,6 +62,11 @@ class MethodPart(Part):
         return ()
 
     # what is kept, and what travels
+
+    @property
+    def keeps_at_server(self) -> bool:
+        """Whether the server keeps something for the part, whatever the model is."""
+        return type(self).server_state is not MethodPart.server_state
 
     def server_state(self, layout: Layout) -> State:
         """What the server keeps for the part, before the first round."""
@@ -90,20 +86,15 @@ class MethodPart(Part):
         """What is random about a step, for `Batch.drawn`; `count` is the size of a full batch."""
         return {}
 
-    def look(self, parameters: Tensor, client: Client) -> Tensor:
-        """The point where the gradient of the next step is taken."""
-        return parameters
-
     def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
         """The gradient a step is taken along; may change it in place."""
         return gradient
 
-    def settle(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> Tensor:
-        """The parameters after the optimiser's step on a batch."""
-        return parameters
+    def data_pass(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> State:
+        """Sums over the samples of a batch; in training mode at the start, in evaluation mode at the end.
 
-    def survey(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> State:
-        """Sums over the samples of a batch; in training mode at the start, in evaluation mode at the end."""
+        Their means over all samples are found in `Finished.data_means`.
+        """
         return {}
 
     def upload(self, done: Finished) -> tuple[State, State]:
@@ -115,10 +106,13 @@ class MethodPart(Part):
 
     # at the server
 
-    def plausible(self, update: Update, local: Local, rates: Callable[[], Rates]) -> bool:
+    def plausible(
+        self, update: TrainReply, received: State, local: Local, rates: Callable[[], Rates]
+    ) -> bool:
         """Whether an honest client can have sent this beside the model.
 
-        It looks as `sends` says, and is finite. `rates` are those of a client that trains to the end.
+        It looks as `sends` says, and is finite. `received` is what the client was sent beside the model, and
+        `rates` are those of a client that trains to the end.
         """
         return True
 
@@ -151,9 +145,37 @@ class Term(MethodPart):
 class Correction(MethodPart):
     """How a local gradient or step is changed, or what is made of a client's steps."""
 
+    @property
+    def sends_change(self) -> bool:
+        """Whether what the server folds is the change of the client's model."""
+        return type(self).delta is Correction.delta
+
+    @property
+    def traced(self) -> str | None:
+        """Which vector of the data pass at the end `pull_back` takes back through the steps; None: none."""
+        return None
+
     def training(self, local: Local) -> Local:
         """The local training it makes of what was asked for."""
         return local
+
+    def gradient_point(self, parameters: Tensor, client: Client) -> Tensor:
+        """The parameters at which the gradient of the next step is taken."""
+        return parameters
+
+    def after_step(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> Tensor:
+        """The parameters after a step, from those that the optimiser's step on the batch has led to."""
+        return parameters
+
+    def pull_back(
+        self, vector: Tensor, parameters: Tensor, loss: Callable[[Tensor], Tensor], rate: Tensor
+    ) -> Tensor:
+        """A gradient of the parameters after a step, as one of those before it.
+
+        The step began at `parameters`, `loss` is the mean loss of its batch as a function of parameters, and
+        `rate` is its (learning rate, weight decay). The steps are those of plain SGD.
+        """
+        return vector
 
     def delta(self, done: Finished) -> Tensor:
         """What the server folds: the change of the model, as a rule."""
@@ -165,6 +187,15 @@ class Weighting(MethodPart):
 
     plain: ClassVar[bool] = False
     """Whether a client counts the same in all layers, whatever the others do."""
+    one_by_one: ClassVar[bool] = False
+    """Whether a client's weight, before it is normalised, is found from its own update alone."""
+    equal: ClassVar[bool] = False
+    """Whether all clients count the same; each class says so for itself."""
+
+    @property
+    def blended(self) -> tuple[Weighting, ...]:
+        """Other weightings that this one is made of; they keep state and send something beside it."""
+        return ()
 
     @property
     def falls_short(self) -> bool:
@@ -187,8 +218,10 @@ class Weighting(MethodPart):
 class Single(Weighting):
     """A weighting that looks at one client at a time: updates needn't be kept until all are back."""
 
+    one_by_one: ClassVar[bool] = True
+
     @abstractmethod
-    def weigh(self, update: Update, layout: Layout) -> Weight:
+    def weigh(self, update: TrainReply, layout: Layout) -> Weight:
         """A client's weight, not yet normalised."""
 
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
@@ -200,22 +233,28 @@ class Single(Weighting):
 
 
 def _share(value: Tensor | float, mean: Tensor | float) -> Tensor | float:
-    """A weight beside the cohort's mean weight; 1 where nobody has any."""
+    """A weight beside the cohort's mean weight; 1 where no client has any."""
     if isinstance(mean, Tensor):
         return torch.where(mean > 0, value / mean, 1.0)
     return value / mean if mean > 0 else 1.0
 
 
-class Rule(Part):
+class Rule(MethodPart):
     """How a round's updates become one."""
 
     by_layer: ClassVar[bool] = True
     """Whether clients may count differently from layer to layer."""
+    is_mean: ClassVar[bool] = False
+    """Whether it is the weighted mean of the updates and nothing more; each class says so for itself."""
 
     @property
     def fewest(self) -> int:
         """Updates that it takes for the rule to do what it is for."""
         return 1
+
+    def during(self, occasion: Occasion) -> Self:
+        """The rule in one round."""
+        return self
 
     @abstractmethod
     def fold(self, layout: Layout) -> Fold:
@@ -224,6 +263,16 @@ class Rule(Part):
 
 class ServerStep(MethodPart):
     """How the aggregate becomes the next model."""
+
+    @property
+    def has_own_mean(self) -> bool:
+        """Whether it folds updates itself, in the place of the method's rule."""
+        return type(self).fold is not ServerStep.fold
+
+    @property
+    def moves(self) -> float | None:
+        """ρ of a step x ← x + ρ Σ aₖ Δₖ / Σ aₖ, if it is one; 1 takes over the clients' mean."""
+        return None
 
     def fold(self, layout: Layout) -> Fold | None:
         """A fresh fold for one round, if the step has a mean of its own; None: the method's rule has."""
@@ -245,6 +294,16 @@ class BufferPolicy(Part):
     """Whether clients send theirs."""
     in_batches: ClassVar[bool] = False
     """Whether batch-norm uses the statistics of the batch in evaluation too."""
+
+    @property
+    def moves(self) -> float | None:
+        """ρ of a step b ← b + ρ (b̄ − b), if it is one; 1 takes over the clients' mean."""
+        return None
+
+    @property
+    def stays(self) -> bool:
+        """Whether the global model is evaluated with the statistics that it began with."""
+        return not (self.sent or self.in_batches)
 
     @abstractmethod
     def next(self, server: Tensor, mean: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Batch-norm for many clients at once.
 
-Under `vmap` PyTorch's batch-norm can neither update running statistics nor leave out the samples that pad
-a client's last batch. This one does both, with the same formula:
+Under `vmap` PyTorch's batch-norm can neither update running statistics nor ignore the samples that pad a
+client's last batch. This one does both, with the same formula:
 
     y = (x − μ) / √(σ² + ε) · γ + β,   μ, σ² over the client's real samples,
     running ← (1 − m) · running + m · (μ, σ² n / (n − 1)).
@@ -61,7 +61,7 @@ class MaskedBatchNorm(nn.Module):
     def _blend(self, mean: Tensor, variance: Tensor, count: Tensor) -> dict[str, Tensor]:
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return {}
-        # A layer that is used twice in one pass goes on from its own first update.
+        # A layer that is used twice in one pass continues from its own first update.
         before = self.updated or {
             "running_mean": self.running_mean,
             "running_var": self.running_var,
@@ -78,7 +78,7 @@ class MaskedBatchNorm(nn.Module):
 
 
 def mask_batch_norm(module: nn.Module) -> dict[str, MaskedBatchNorm]:
-    """Replace every batch-norm that is in training mode, and give the replacements by name."""
+    """Replace every batch-norm that is in training mode, and return the replacements by name."""
     replaced: dict[nn.Module, MaskedBatchNorm] = {}
     found: dict[str, MaskedBatchNorm] = {}
     for name, part in list(module.named_modules(remove_duplicate=False)):

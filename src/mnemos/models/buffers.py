@@ -1,21 +1,15 @@
-"""What a model changes of itself while it trains."""
+"""The buffers that a model changes in a forward pass."""
 
 from __future__ import annotations
 
-import copy
-
-import torch
 from torch import nn
 
+from mnemos.models.trial import buffer_bytes, sample_input, trial
 
-def changed_buffers(module: nn.Module, shape: tuple[int, ...]) -> list[str]:
-    """Names of the buffers that a forward pass in the module's present mode changes.
 
-    The pass is made on a copy; the module stays as it is.
-    """
-    trial = copy.deepcopy(module)
-    before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        trial(torch.randn(2, *shape, generator=generator))
-    return [name for name, buffer in trial.named_buffers() if not torch.equal(buffer, before[name])]
+def changed_buffers(module: nn.Module, shape: tuple[int, ...], *, training: bool) -> list[str]:
+    """Names of the buffers that a forward pass in this mode changes, found on a copy of the module."""
+    with trial(module, training=training) as twin:
+        before = buffer_bytes(twin)
+        twin(sample_input(shape))
+        return [name for name, after in buffer_bytes(twin).items() if after != before.get(name)]

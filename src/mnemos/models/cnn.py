@@ -34,7 +34,7 @@ class CNN(Model):
         return Classifier(body, hidden, classes)
 
     def _block(self, before: int, after: int) -> list[nn.Module]:
-        # ReLU after max-pooling: they commute, and it then goes over a quarter of the elements.
+        # ReLU after max-pooling: they commute, and it then has a quarter of the elements.
         return [
             nn.Conv2d(before, after, 3, padding=1, bias=self.norm == "none"),
             make_norm(self.norm, after, self.groups),

@@ -1,7 +1,7 @@
 """Convolutions whose weight gradient is a matrix product.
 
 On CPUs without AVX-512 the weight gradient is the slow third of a convolution in PyTorch: half the speed
-of the other two. For channels-last images it can be had as a product of two matrices,
+of the other two. For channels-last images it can be computed as a product of two matrices,
 
     ∂L/∂W = Gᵀ · cols(x),   G [N·H'·W', C_out],   cols(x) [N·H'·W', k·k·C_in],
 
@@ -18,13 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _CACHE = 1_000_000
-"""Numbers of columns held at a time: small enough for a cache, large enough for a product to be worth it."""
+"""Numbers of `cols(x)` in memory at a time: few enough for a cache, many enough for a fast product."""
 _MIN_CHANNELS = 16
-"""Below this the columns are too narrow, and the ordinary way is faster."""
+"""With fewer input channels the columns are too narrow, and PyTorch's own way is faster."""
 
 
 def fast_convolutions(module: nn.Module) -> None:
-    """Let every convolution of a module that gains by it compute its weight gradient as a product."""
+    """Make every convolution of a module that gains by it compute its weight gradient as a product."""
     for layer in module.modules():
         if type(layer) is nn.Conv2d and _gains(layer):
             layer.__class__ = _FastConv2d
@@ -99,7 +99,7 @@ def weight_gradient(
     (count, height, width), (out, channels, rows, columns) = _outer(gradient), shape
     image = F.pad(x.permute(0, 2, 3, 1), (0, 0, padding[1], padding[1], padding[0], padding[0]))
     per_image, per_row, per_column, _ = image.stride()
-    # A row of the kernel lies in one piece: `columns` pixels of all channels.
+    # A row of the kernel is contiguous in memory: `columns` pixels of all channels.
     windows = image.as_strided(
         (count, height, width, rows, columns * channels),
         (per_image, per_row * stride[0], per_column * stride[1], per_row, 1),
@@ -110,8 +110,8 @@ def weight_gradient(
     buffer = x.new_empty(min(step, count), height, width, rows, columns * channels)
     total = x.new_zeros(out, patch)
     for start in range(0, count, step):
-        some = windows[start : start + step]
-        cols = buffer[: len(some)].copy_(some).view(-1, patch)
+        chunk = windows[start : start + step]
+        cols = buffer[: len(chunk)].copy_(chunk).view(-1, patch)
         total.addmm_(flat[start : start + step].reshape(-1, out).t(), cols)
     return total.view(out, rows, columns, channels).permute(0, 3, 1, 2).contiguous()
 

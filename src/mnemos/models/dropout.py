@@ -1,9 +1,11 @@
-"""Dropout whose mask comes from an explicit generator, so that it doesn't depend on who else draws."""
+"""Dropout whose mask comes from an explicit generator, independent of all other draws."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+
+from mnemos.models.trial import global_states, trial
 
 _CHANNELWISE: dict[type[nn.Module], bool] = {
     nn.Dropout: False,
@@ -16,7 +18,7 @@ _CHANNELWISE: dict[type[nn.Module], bool] = {
 class Dropout(nn.Module):
     """Dropout of elements, or of whole channels of a batch [B, C, …]; never in place.
 
-    Without a generator it draws globally, as PyTorch's own does.
+    Without a generator it draws from the global one, like PyTorch's own layers.
     """
 
     def __init__(self, p: float = 0.5, *, channelwise: bool = False) -> None:
@@ -36,12 +38,12 @@ class Dropout(nn.Module):
         return x * (mask / kept if kept else mask).to(x.device)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """The options that `print(model)` shows."""
         return f"p={self.p}, channelwise={self.channelwise}"
 
 
 def own_dropout(module: nn.Module) -> nn.Module:
-    """The module with PyTorch's dropout layers replaced, in place, by `Dropout` (itself, if it is one)."""
+    """The module with PyTorch's dropout layers replaced by `Dropout`, in place unless it is one itself."""
     replaced: dict[nn.Module, nn.Module] = {}
 
     def replacement(layer: nn.Module) -> nn.Module:
@@ -54,7 +56,7 @@ def own_dropout(module: nn.Module) -> nn.Module:
         return replaced[layer]
 
     for parent in list(module.modules()):
-        # Not named_children(): it shows a layer that is used under two names once.
+        # Not named_children(), which lists a layer that has two names only once.
         for name, child in list(parent._modules.items()):
             if child is not None and (new := replacement(child)) is not child:
                 setattr(parent, name, new)
@@ -77,24 +79,12 @@ def without_dropout(module: nn.Module) -> nn.Module:
 
 
 def draws_globally(module: nn.Module, shape: tuple[int, ...]) -> bool:
-    """Whether a training step draws from the global generator, beyond what `own_dropout` can replace.
+    """Whether a training step draws from a global generator in spite of `own_dropout`.
 
-    Tries one forward pass of two blank samples; modes, buffers and generators are then as they were.
+    The generators are PyTorch's, NumPy's and Python's; one forward pass of a copy shows it.
     """
-    modes = {layer: layer.training for layer in module.modules()}
-    buffers = {buffer: buffer.clone() for buffer in module.buffers()}
-    generators = {layer: layer.generator for layer in modes if isinstance(layer, Dropout)}
-    try:
-        set_generator(module, torch.Generator())
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            before = torch.get_rng_state()
-            module.train()(torch.zeros(2, *shape))
-            return not torch.equal(before, torch.get_rng_state())
-    finally:
-        with torch.no_grad():
-            for buffer, value in buffers.items():
-                buffer.copy_(value)
-        for layer, mode in modes.items():
-            layer.training = mode
-        for dropout, generator in generators.items():
-            dropout.generator = generator
+    with trial(module, training=True) as twin:
+        set_generator(twin, torch.Generator())
+        before = global_states()
+        twin(torch.zeros(2, *shape))
+        return before != global_states()

@@ -1,4 +1,4 @@
-"""A trained body without its head: kept in a file, and put in the place of a model's random weights."""
+"""Encoders: the tensors of a trained model without its head, in a file or as the start of another model."""
 
 from __future__ import annotations
 
@@ -14,39 +14,40 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from mnemos.common.files import write_atomically
+from mnemos.common.plain import parse_json
 from mnemos.errors import ConfigError, DataError
-from mnemos.files import write_atomically
-from mnemos.plain import parse_json
+from mnemos.models.trial import trial
 from mnemos.vector import Layout
 
 _ABOUT = "mnemos.encoder"
-"""The entry of a file's header that says what it is."""
+"""The entry of a file's header that describes the encoder."""
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Tensors by their names in a model, and what is known of them."""
+    """The tensors of an encoder by their names in a model, and facts about its training."""
 
     tensors: dict[str, Tensor]
     about: dict[str, Any]
-    """The model, what it has learned from, and how well; nothing, if the file is someone else's."""
+    """The model, its training data and its accuracy; empty for a file that `save_encoder` didn't write."""
     source: str = "the encoder"
-    """What errors call it."""
+    """The name of the encoder in errors."""
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that stay the same as long as the tensors do."""
+        """Sixteen hexadecimal digits that are equal for equal tensors."""
         return digest(self.tensors)
 
     @property
     def accuracy(self) -> float | None:
-        """What it has reached on images that it hadn't seen, if that is known."""
+        """The accuracy on images that it wasn't trained on, if it is known."""
         found = self.about.get("accuracy")
         return found if isinstance(found, float) else None
 
     @property
     def doubt(self) -> str:
-        """Says so if it is known to have learned next to nothing; empty otherwise."""
+        """A warning if its accuracy is hardly better than chance; empty otherwise."""
         match self.about:
             case {"accuracy": float(accuracy), "options": {"labels": "single", "classes": int(classes)}}:
                 if accuracy < 2 / classes:
@@ -58,7 +59,7 @@ class Encoder:
 
 
 def digest(tensors: dict[str, Tensor]) -> str:
-    """Sixteen hexadecimal digits for names, types, shapes and values."""
+    """Sixteen hexadecimal digits of tensors' names, types, shapes and values."""
     found = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -67,30 +68,22 @@ def digest(tensors: dict[str, Tensor]) -> str:
 
 
 def head_of(module: nn.Module, shape: tuple[int, ...]) -> str:
-    """The name of a model's head: `head`, or else the last linear layer that a forward pass goes through."""
+    """The name of a model's head: `head`, otherwise the last linear layer that a forward pass uses."""
     if isinstance(getattr(module, "head", None), nn.Module):
         return "head"
     seen: list[str] = []
-    handles = [
-        layer.register_forward_pre_hook(lambda _layer, _inputs, name=name: seen.append(name))
-        for name, layer in module.named_modules()
-        if isinstance(layer, nn.Linear)
-    ]
-    training = module.training
-    try:
-        with torch.no_grad():
-            module.eval()(torch.zeros(2, *shape))
-    finally:
-        module.train(training)
-        for handle in handles:
-            handle.remove()
+    with trial(module, training=False) as twin:
+        for name, layer in twin.named_modules():
+            if isinstance(layer, nn.Linear):
+                layer.register_forward_pre_hook(lambda _layer, _inputs, name=name: seen.append(name))
+        twin(torch.zeros(2, *shape))
     if not seen:
         raise ConfigError("the model has neither a head nor a linear layer that could be one")
     return seen[-1]
 
 
 def body_of(tensors: dict[str, Tensor], head: str) -> dict[str, Tensor]:
-    """All tensors but a head's."""
+    """All tensors but those of the head."""
     body = {name: tensor for name, tensor in tensors.items() if not name.startswith(f"{head}.")}
     if not body:
         raise ConfigError("the model is nothing but a head, so there is no encoder that it could start from")
@@ -98,7 +91,7 @@ def body_of(tensors: dict[str, Tensor], head: str) -> dict[str, Tensor]:
 
 
 def place(encoder: Encoder, module: nn.Module, shape: tuple[int, ...]) -> None:
-    """Give a model the encoder's tensors, batch-norm's statistics included; its head stays as it is."""
+    """Load the encoder's tensors, including batch-norm's statistics, into a model; its head is unchanged."""
     head, source = head_of(module, shape), encoder.source
     own, given = body_of(module.state_dict(), head), body_of(encoder.tensors, head)
     was = f" (it is of {_short(encoder.about['model'])})" if "model" in encoder.about else ""
@@ -121,7 +114,7 @@ def place(encoder: Encoder, module: nn.Module, shape: tuple[int, ...]) -> None:
 
 
 def save_encoder(path: Path, encoder: Encoder) -> None:
-    """Write it as safetensors; the header says what it is."""
+    """Write an encoder as a safetensors file, with the facts about it in the header."""
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().contiguous() for name, tensor in encoder.tensors.items()}
     write_atomically(path, save(tensors, {_ABOUT: json.dumps(encoder.about)}))

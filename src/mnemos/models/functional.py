@@ -1,7 +1,6 @@
-"""A module as a function of its two vectors.
+"""A module as a function of its two vectors, parameters and buffers.
 
-For whatever needs a model at more than one point: many clients at once, gradients at other parameters, the
-outputs of an older model beside the present one's.
+It evaluates a model at several points: the parameters of many clients, or of an older model.
 """
 
 from __future__ import annotations
@@ -19,13 +18,15 @@ from mnemos.vector import Layout
 
 
 class Functional:
-    """A module of one's own, never run with its own tensors; batch-norm leaves statistics aside."""
+    """A module that is called with given vectors instead of its own tensors, and changes no buffers."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module.train()
         self.layout = Layout.of(module)
         self._both, self._top = _Both(module), _Top(module)
         self._norms = mask_batch_norm(module)
+        owned = {f"{name}.{leaf}" for name, norm in self._norms.items() for leaf, _ in norm.named_buffers()}
+        self._others = [slot.name for slot in self.layout.buffers if slot.name not in owned]
 
     def net(self, parameters: Tensor, buffers: Tensor) -> FunctionalNet:
         """The model with these vectors."""
@@ -33,7 +34,7 @@ class Functional:
 
     @contextmanager
     def masked(self, mask: Tensor | None) -> Iterator[None]:
-        """Batch-norm counts the samples that a mask [B] marks; what it measures is forgotten afterwards."""
+        """Inside, batch-norm uses the samples that a mask [B] marks; its new statistics are then dropped."""
         self._set(mask)
         try:
             yield
@@ -42,7 +43,7 @@ class Functional:
 
     @contextmanager
     def training(self, mode: bool) -> Iterator[None]:
-        """The module in training or evaluation mode."""
+        """Inside, the module is in training or evaluation mode."""
         self.module.train(mode)
         try:
             yield
@@ -51,7 +52,7 @@ class Functional:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What batch-norm measures in here doesn't count."""
+        """Inside, batch-norm's new statistics are ignored."""
         before = {norm: norm.updated for norm in self._norms.values()}
         for norm in before:
             norm.updated = {}
@@ -62,7 +63,7 @@ class Functional:
                 norm.updated = updated
 
     def updated_buffers(self, buffers: Tensor) -> Tensor:
-        """The buffers with what batch-norm has measured since `masked` began."""
+        """The buffers with the statistics that batch-norm has computed since `masked` began."""
         if not self._norms:
             return buffers
         new = self.layout.buffer_views(buffers)
@@ -71,24 +72,28 @@ class Functional:
         return torch.cat([new[slot.name].reshape(-1) for slot in self.layout.buffers])
 
     def call(self, parameters: Tensor, buffers: Tensor, x: Tensor) -> Tensor:
-        """Logits."""
+        """Logits [B, C] of the model with these vectors."""
         logits: Tensor = functional_call(self.module, self._tensors(parameters, buffers), (x,))
         return logits
 
     def features(self, parameters: Tensor, buffers: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and logits."""
+        """Features [B, d] and logits [B, C] of the model with these vectors."""
         tensors = {f"inner.{name}": tensor for name, tensor in self._tensors(parameters, buffers).items()}
         both: tuple[Tensor, Tensor] = functional_call(self._both, tensors, (x,))
         return both
 
     def head(self, parameters: Tensor, buffers: Tensor, features: Tensor) -> Tensor:
-        """Logits of features."""
+        """Logits [B, C] of features [B, d] by the model with these vectors."""
         tensors = {f"inner.{name}": tensor for name, tensor in self._tensors(parameters, buffers).items()}
         logits: Tensor = functional_call(self._top, tensors, (features,))
         return logits
 
     def _tensors(self, parameters: Tensor, buffers: Tensor) -> dict[str, Tensor]:
-        return {**self.layout.views(parameters), **self.layout.buffer_views(buffers)}
+        statistics = self.layout.buffer_views(buffers)
+        for name in self._others:
+            # A copy, because a layer other than batch-norm may change its statistics in place.
+            statistics[name] = statistics[name].clone()
+        return {**self.layout.views(parameters), **statistics}
 
     def _set(self, mask: Tensor | None) -> None:
         norms: list[MaskedBatchNorm] = list(self._norms.values())
@@ -97,7 +102,7 @@ class Functional:
 
 
 class FunctionalNet:
-    """A model with certain vectors, as the function a method sees."""
+    """A model with given vectors, as the function that a method's parts call."""
 
     def __init__(
         self, functional: Functional, parameters: Tensor, buffers: Tensor, aside: bool = False
@@ -125,7 +130,7 @@ class FunctionalNet:
         return self._functional.head(*self._vectors, features)
 
     def at(self, parameters: Tensor) -> FunctionalNet:
-        """The model with other parameters; its passes leave the client's buffers alone."""
+        """The model with other parameters; its passes don't change the client's buffers."""
         return FunctionalNet(self._functional, parameters, self._vectors[1], aside=True)
 
 
@@ -141,7 +146,7 @@ class _Both(nn.Module):
 
 
 class _Top(nn.Module):
-    """A module's classifier alone, likewise."""
+    """A module's head as a module's forward, likewise."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Initial weights from an explicit generator; the global one is left as it was."""
+"""Initial weights from an explicit generator; the global one is unchanged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _GLOBAL_DRAWS = threading.RLock()
 
 @contextmanager
 def seeded(generator: torch.Generator) -> Iterator[None]:
-    """Inside, the global CPU generator is seeded from `generator`; afterwards it is as it was before.
+    """Inside, the global CPU generator is seeded from `generator`; afterwards its state is restored.
 
-    For code that can only draw globally, such as a layer's constructor. Two threads inside would disturb
-    each other, so they wait for one another.
+    For code that can only draw from the global generator, such as a layer's constructor. Only one thread is
+    inside at a time; others wait.
     """
     seed = int(torch.randint(2**62, (), generator=generator))
     with _GLOBAL_DRAWS, torch.random.fork_rng(devices=[]):
@@ -35,8 +35,8 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """Draw every parameter of a module again, in PyTorch's default distributions.
 
     Convolutions and linear layers: uniform within ±1/√fan-in (Kaiming-uniform with a = √5), weight and
-    bias; norms: 1, 0 and fresh running statistics; embeddings: standard normal. Other layers draw their
-    own `reset_parameters`; a layer with parameters and no way to reset them is an error.
+    bias; norms: 1, 0 and fresh running statistics; embeddings: standard normal. Other layers use their
+    `reset_parameters`; a layer with parameters and without that method is an error.
     """
     for layer in module.modules():
         if isinstance(layer, _ConvNd | nn.Linear):

@@ -21,7 +21,7 @@ class LeNet(Model):
         channels, height, width = image_shape(shape, 16)
         first, second, third, last = (scaled(size, self.width) for size in (6, 16, 120, 84))
         height, width = (((side - 4) // 2 - 4) // 2 for side in (height, width))
-        # ReLU after max-pooling: they commute, and it then goes over a quarter of the elements.
+        # ReLU after max-pooling: they commute, and it then has a quarter of the elements.
         body = nn.Sequential(
             nn.Conv2d(channels, first, 5),
             nn.MaxPool2d(2),

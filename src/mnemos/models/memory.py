@@ -1,4 +1,4 @@
-"""In which order the numbers of an image lie in memory."""
+"""The order of an image's numbers in memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from torch.nn.modules.conv import _ConvNd
 
 
 def channels_last_is_safe(module: nn.Module) -> bool:
-    """Whether a module's convolutions can be given channels-last images.
+    """Whether a module's convolutions work correctly on channels-last images.
 
     PyTorch 2.13's CPU library (oneDNN) writes outside its memory for 1×1 convolutions with a stride and
-    fewer input channels than a vector register holds: a crash at best. Such a model stays with the
-    ordinary order.
+    fewer input channels than a vector register holds, and may crash. Such a model gets the default order.
     """
     return not any(
         isinstance(layer, _ConvNd)

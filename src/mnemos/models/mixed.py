@@ -1,29 +1,32 @@
-"""Different models for different clients, and all of them as one."""
+"""Different models for different clients, and their ensemble."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from mnemos.common.registry import Options
 from mnemos.errors import ConfigError
 from mnemos.models.model import Model, check_output, models
-from mnemos.registry import Options
 
 
 class CoDistillation(Options):
-    """Models learn from each other's predictions on samples that nobody else has, and whose labels nobody
-    looks at (Sodhani et al., 2020, arXiv 2010.02838).
+    """Models learn from each other's predictions on shared unlabelled samples (Sodhani et al., 2020).
+
+    arXiv 2010.02838. The samples are set aside before clients get theirs, and their labels aren't used.
 
     After a round each model w takes gradient steps on T² KL(p ‖ q), the mean over the samples, with
     q = softmax(f_w / T) and p the mean of the others' softmax(f / T) from before the exchange.
     """
 
-    samples: int = Field(200, ge=1, description="how many, drawn from the training samples before dealing")
+    samples: int = Field(
+        200, ge=1, description="how many, drawn from the training samples before clients get theirs"
+    )
     lr: float = Field(0.1, gt=0, description="rate of the steps")
     steps: int = Field(5, ge=1, description="how many, over all the samples each")
     every: int = Field(1, ge=1, description="rounds from one exchange to the next")
@@ -31,7 +34,7 @@ class CoDistillation(Options):
 
 
 class Share(Options):
-    """One of the models, and how many clients have it."""
+    """One of the models, and the share of the clients that have it."""
 
     model: Annotated[Model, models]
     share: float = Field(1.0, gt=0, description="of the clients, beside the others' shares")
@@ -39,10 +42,12 @@ class Share(Options):
 
 @models.register("mixed")
 class Mixed(Model):
-    """Each client has one of several models, which is averaged among those that have the same.
+    """Each client has one of several models; clients with the same model are averaged.
 
-    The federation's model is their ensemble: it predicts the mean of their probabilities.
+    The federation's model is the ensemble of these models: it predicts the mean of their probabilities.
     """
+
+    shared: ClassVar[bool] = False
 
     of: tuple[Share, ...] = Field(min_length=1, description="the models and their shares of the clients")
     exchange: CoDistillation | None = Field(None, description="how models learn from each other")
@@ -50,25 +55,40 @@ class Mixed(Model):
         False, description="no server and no averaging: every client keeps a model of its own"
     )
 
+    @property
+    def serverless(self) -> bool:
+        """With `peers: true`."""
+        return self.peers
+
+    @property
+    def exchange_samples(self) -> int | None:
+        """Those of `exchange`."""
+        return None if self.exchange is None else self.exchange.samples
+
     @model_validator(mode="after")
     def _something_to_mix(self) -> Mixed:
         if len(self.of) == 1 and not self.peers:
             raise ValueError("found one model; allowed: two or more, or one with peers: true")
-        if any(isinstance(one.model, Mixed) for one in self.of):
+        if any(isinstance(share.model, Mixed) for share in self.of):
             raise ValueError("found mixed models among the models; allowed: all other models")
         return self
 
+    @property
+    def mixture(self) -> Mixed:
+        """This one."""
+        return self
+
     def build(self, shape: tuple[int, ...], classes: int) -> Ensemble:
-        """One of each, with the initial weights that it would have alone."""
+        """The ensemble of all models, each with the initial weights that it would have alone."""
         state = torch.get_rng_state()
         branches = []
-        for number, one in enumerate(self.of):
+        for index, share in enumerate(self.of):
             torch.set_rng_state(state)
             try:
-                branch = one.model.build(shape, classes)
+                branch = share.model.build(shape, classes)
                 check_output(branch, shape, classes)
             except ConfigError as error:
-                raise error.under(f"of.{number}.model") from error
+                raise error.under(f"of.{index}.model") from error
             branches.append(branch)
         return Ensemble(branches)
 

@@ -1,34 +1,58 @@
-"""What a model is, where models are found, and how one is built."""
+"""The interface of models, their registry, and how a model is built."""
 
 from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
+from mnemos.common.imports import import_path
+from mnemos.common.registry import Part, Registry
 from mnemos.errors import ConfigError
 from mnemos.models.dropout import own_dropout
 from mnemos.models.initialise import seeded
-from mnemos.registry import Part, Registry, import_path
+from mnemos.models.trial import trial
+
+if TYPE_CHECKING:
+    from mnemos.models.mixed import Mixed
 
 
 class Model(Part):
     """The choice of a model."""
 
+    shared: ClassVar[bool] = True
+    """Whether it is one model, which all clients share."""
+
+    @property
+    def serverless(self) -> bool:
+        """Whether every client keeps a model of its own, and there is no server."""
+        return False
+
+    @property
+    def exchange_samples(self) -> int | None:
+        """How many samples models learn from each other on; None: they don't."""
+        return None
+
+    @property
+    def mixture(self) -> Mixed | None:
+        """The mixture, if this is one: clients then have different models."""
+        return None
+
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """A module from batches of samples of this shape to logits; to be called by `build_model`."""
+        """A module that maps batches of samples of this shape to logits; called by `build_model`."""
 
 
 class Classifier(nn.Module):
-    """A body that turns samples into feature vectors, and a linear head on top of them.
+    """A body that maps samples to feature vectors, and a linear head on top of it.
 
-    The head comes last among the parameters: rules that go by layer order see the network's own order.
+    The head comes last among the parameters, so that the order of parameters is the order of layers.
     """
 
     def __init__(self, body: nn.Module, feature_dim: int, classes: int) -> None:
@@ -51,8 +75,8 @@ class Classifier(nn.Module):
 class Custom(Model):
     """A user's own module, named by import path: a subclass of `nn.Module` or a function that returns one.
 
-    It is called with `shape` and `classes`, as far as its signature names them, and with `options`. Its own
-    initial weights are kept.
+    It is called with `shape` and `classes`, if its signature has them, and with `options`. Its own initial
+    weights are kept.
     """
 
     target: ClassVar[Callable[..., Any]]
@@ -95,7 +119,7 @@ class Models(Registry[Model]):
         is_module = isinstance(target, type) and issubclass(target, nn.Module)
         if not is_module and (isinstance(target, type) or not callable(target)):
             raise ConfigError(f"'{path}' is neither a torch.nn.Module nor a function that returns one")
-        # One class a target, because parts of different classes are never equal.
+        # One class per target, because parts of different classes are never equal.
         if path not in self._custom or self._custom[path].target is not target:
 
             class Found(Custom):
@@ -110,11 +134,11 @@ models = Models()
 
 
 def build_model(part: Model, shape: tuple[int, ...], classes: int, generator: torch.Generator) -> nn.Module:
-    """A model with its initial weights from `generator`, and its dropout layers ready for one.
+    """A model with initial weights from `generator`, and with dropout layers that take a generator.
 
-    Every layer draws as its constructor does, only from a state of our own: the same generator gives the
-    same weights, the global state is as it was, and a user's own initialisation (or pre-trained weights)
-    is kept. One blank forward pass makes sure that samples of this shape give one logit a class.
+    Every layer draws in its constructor, from a global generator that is seeded for it: the same `generator`
+    gives the same weights, the global state is restored, and a user's own initialisation (or pre-trained
+    weights) is kept. A forward pass of a copy verifies that samples of this shape give one logit per class.
     """
     with seeded(generator):
         module = own_dropout(part.build(shape, classes))
@@ -133,21 +157,30 @@ def image_shape(shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
 
 
 def check_output(module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-    """Refuse a module that doesn't give one logit a class for samples of this shape."""
-    modes = {layer: layer.training for layer in module.modules()}
+    """Refuse a module that doesn't return one logit per class for samples of this shape."""
     try:
-        with torch.no_grad():
-            output = module.eval()(torch.zeros(2, *shape))
+        if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
+            _materialise(module, shape)
+        with trial(module, training=False) as twin:
+            output = twin(torch.zeros(2, *shape))
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError(
             f"it can't take a batch of samples of shape {shape}: {_first_line(error)}"
         ) from error
-    finally:
-        for layer, mode in modes.items():
-            layer.training = mode
     found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if found != (2, classes):
         raise ConfigError(f"for 2 samples and {classes} classes it gives {found}, not {(2, classes)}")
+
+
+def _materialise(module: nn.Module, shape: tuple[int, ...]) -> None:
+    """Create the tensors of lazy layers by a first forward pass of the module itself."""
+    modes = {layer: layer.training for layer in module.modules()}
+    with torch.no_grad():
+        module.eval()(torch.zeros(2, *shape))
+    for layer, mode in modes.items():
+        layer.training = mode
 
 
 def _first_line(error: Exception) -> str:

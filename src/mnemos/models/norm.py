@@ -14,7 +14,7 @@ VectorNorm = Literal["batch", "group", "layer", "none"]
 
 
 def make_norm(kind: Norm, channels: int, groups: int = 2) -> nn.Module:
-    """A normalisation of images [B, C, H, W]; `groups` matters to group norm only."""
+    """A normalisation of images [B, C, H, W]; `groups` is for group norm only."""
     if kind == "batch":
         return nn.BatchNorm2d(channels)
     if kind == "instance":
@@ -44,7 +44,7 @@ def make_vector_norm(kind: VectorNorm, features: int, groups: int = 2) -> nn.Mod
 
 
 def scaled(channels: int, width: float, multiple: int = 1) -> int:
-    """A number of channels times a width, to the nearest positive multiple (of the number of groups)."""
+    """A number of channels times a width, rounded to the nearest positive multiple of `multiple`."""
     return max(1, round(channels * width / multiple)) * multiple
 
 
@@ -56,7 +56,7 @@ def _check_groups(channels: int, groups: int) -> None:
 
 
 def use_batch_statistics(module: nn.Module) -> None:
-    """Let every batch-norm take the batch's own statistics in evaluation too."""
+    """Make every batch-norm use the batch's own statistics in evaluation, too."""
     for part in module.modules():
         if isinstance(part, _BatchNorm):
             part.track_running_stats = False

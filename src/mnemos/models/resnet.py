@@ -29,7 +29,7 @@ class ResNet(Model):
     """A bias in convolutions although a norm follows, as in Legate's code."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> Classifier:
-        """For images of at least 8×8, of which the last stage sees an eighth a side."""
+        """For images of at least 8×8, which the last stage sees at an eighth of the side."""
         channels, height, width = image_shape(shape, 8)
         if self.norm == "instance" and math.ceil(height / 8) * math.ceil(width / 8) == 1:
             raise ConfigError(
@@ -73,7 +73,7 @@ class ResNet(Model):
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions around which the input takes a short way."""
+    """Two convolutions with a shortcut around them."""
 
     def __init__(self, residual: nn.Module, shortcut: nn.Module) -> None:
         super().__init__()
@@ -88,14 +88,14 @@ class BasicBlock(nn.Module):
 
 @models.register("resnet10")
 class ResNet10(ResNet):
-    """One basic block a stage."""
+    """One basic block per stage."""
 
     depths = (1, 1, 1, 1)
 
 
 @models.register("resnet18")
 class ResNet18(ResNet):
-    """Two basic blocks a stage."""
+    """Two basic blocks per stage."""
 
     depths = (2, 2, 2, 2)
 

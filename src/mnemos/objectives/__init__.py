@@ -1,1 +1,1 @@
-"""What one client minimises."""
+"""Objectives: the losses that a client minimises."""

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from mnemos.objectives.objective import LabelAware, objectives
-from mnemos.objectives.softmax import nll, only_held, pick, wide
+from mnemos.objectives.softmax import near_zero, nll, only_held, pick, wide
 
 
 @objectives.register("fedlc")
@@ -25,8 +25,8 @@ class LogitsCalibration(LabelAware):
     def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         """Losses [B]."""
         margins = self.tau * torch.where(counts > 0, counts, self.missing).pow(-0.25)
-        scores = wide(logits) - margins
         if self.denominator == "all":
-            return nll(scores, labels)
-        own = labels[:, None] == torch.arange(scores.shape[1], device=labels.device)
-        return only_held(scores, ~own).logsumexp(1) - pick(scores, labels)
+            return nll(near_zero(wide(logits), lambda scores: scores - margins) - margins, labels)
+        others = labels[:, None] != torch.arange(logits.shape[1], device=labels.device)
+        scores = near_zero(wide(logits), lambda scores: only_held(scores - margins, others)) - margins
+        return only_held(scores, others).logsumexp(1) - pick(scores, labels)

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from mnemos.objectives.objective import LabelAware, objectives
-from mnemos.objectives.softmax import nll, wide
+from mnemos.objectives.softmax import near_zero, nll, wide
 
 
 @objectives.register("fedrs")
@@ -23,4 +23,6 @@ class RestrictedSoftmax(LabelAware):
             scale = self.alpha + (1 - self.alpha) * counts / counts.max().clamp_min(1)
         else:
             scale = torch.where(counts > 0, 1.0, self.alpha)
-        return nll(wide(logits) * scale, labels)
+        scores = wide(logits)
+        # In double precision a product of two float32 numbers is exact; it is rounded once it is near zero.
+        return nll(near_zero(scores.double() * scale).to(scores.dtype), labels)

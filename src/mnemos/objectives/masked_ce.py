@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mnemos.objectives.objective import LabelAware, objectives
-from mnemos.objectives.softmax import nll, wide
+from mnemos.objectives.softmax import near_zero, nll, wide
 
 
 @objectives.register("masked-ce")
@@ -18,4 +18,4 @@ class MaskedCrossEntropy(LabelAware):
 
     def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         """Losses [B]."""
-        return nll(torch.where(counts > 0, wide(logits), 0.0), labels)
+        return nll(near_zero(torch.where(counts > 0, wide(logits), 0.0)), labels)

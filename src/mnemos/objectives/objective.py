@@ -1,15 +1,15 @@
-"""What one client minimises on a batch."""
+"""The interface of objectives: the loss that one client minimises on a batch."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
 
-from mnemos.registry import Part, Registry
+from mnemos.common.registry import Part, Registry
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Losses [B] from logits [B, C], labels [B] and the client's number of samples of each class [C]."""
@@ -19,16 +19,19 @@ Counting = Literal["train", "all", "tasks"]
 class Objective(Part):
     """A loss for each sample, a pure function of tensors."""
 
+    over_all_classes: ClassVar[bool] = False
+    """Whether it is plain cross-entropy, whichever classes the client holds."""
+
     @property
     def counted(self) -> Counting:
-        """What a client counts: the labels it trains on, those held out too, or 1 for a class it has met."""
+        """What is counted: training labels, validation labels too, or each class of the tasks met once."""
         return "train"
 
     @abstractmethod
     def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         """Losses [B] from logits [B, C], labels [B] and the client's number of samples of each class [C].
 
-        The counts are taken anew in every round, so they follow a client whose data changes.
+        The counts are those of the present round, so they follow a client whose data changes.
         """
 
 
@@ -43,7 +46,7 @@ class LabelAware(Objective):
 
     @property
     def counted(self) -> Counting:
-        """What a client counts."""
+        """The option `counting`."""
         return self.counting
 
 

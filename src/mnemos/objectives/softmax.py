@@ -1,9 +1,14 @@
-"""What the losses share: the negative log-likelihood of re-weighted or calibrated logits."""
+"""Functions that the losses share: the negative log-likelihood of re-weighted or calibrated logits."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+
+_LARGE = 128.0
+"""Above this absolute value, the spacing of float32 numbers exceeds 10⁻⁵."""
 
 
 def wide(logits: Tensor) -> Tensor:
@@ -11,26 +16,43 @@ def wide(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
 
 
+def near_zero(scores: Tensor, counted: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    """The scores [B, C] minus their sample's largest one if that is beyond ±128; otherwise unchanged.
+
+    A constant that is added to all of a sample's scores doesn't change a loss, but its precision: near 10⁴,
+    float32 numbers are 0.001 apart. Differences of scores are exact, or large themselves. Ordinary scores are
+    unchanged, so that no bit of a loss or its gradient changes.
+
+    `counted` maps scores to those whose exponentials are summed; the largest one of these is subtracted.
+    """
+    if not torch._C._are_functorch_transforms_active():  # inside a transform, values can't be inspected
+        least, most = scores.detach().aminmax()
+        if float(most) <= _LARGE and float(least) >= -_LARGE:
+            return scores
+    found = (scores if counted is None else counted(scores)).detach().amax(1, keepdim=True)
+    return scores - torch.hardshrink(found, _LARGE)
+
+
 def pick(scores: Tensor, labels: Tensor) -> Tensor:
     """Each sample's score at its own label [B]."""
-    return scores.gather(1, labels[:, None]).squeeze(1)
+    return scores.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
 def nll(scores: Tensor, labels: Tensor) -> Tensor:
-    """−s_y + log Σ_c exp s_c for each sample [B]."""
+    """−s_y + log Σ_c exp s_c for each sample [B], of scores from `near_zero`."""
     return scores.logsumexp(1) - pick(scores, labels)
 
 
 _NOTHING = -1e30
-"""For −∞: its exponential is 0, and no sum or difference with a logit is anything but finite."""
+"""In place of −∞: its exponential is 0, and sums and differences with logits stay finite."""
 
 
 def only_held(scores: Tensor, counts: Tensor) -> Tensor:
-    """The scores of the classes a client holds; the others' count for nothing in a sum of exponentials."""
+    """The scores, with those of classes that the client doesn't hold at `_NOTHING`."""
     return torch.where(counts > 0, scores, _NOTHING)
 
 
 def log_proportions(counts: Tensor) -> Tensor:
-    """log β_c, β_c = n_c / Σ n; to be added to scores, of which absent classes then count for nothing."""
-    # log β is the log-softmax of log n. Few operations, because they are taken in every step.
+    """log β_c with β_c = n_c / Σ n, to be added to scores: the exponential is then 0 for absent classes."""
+    # log β is the log-softmax of log n. Few operations, because they run in every step.
     return counts.log().clamp_min(_NOTHING).log_softmax(0)

@@ -6,7 +6,7 @@ from pydantic import Field
 from torch import Tensor
 
 from mnemos.objectives.objective import Counting, LabelAware, objectives
-from mnemos.objectives.softmax import nll, only_held, wide
+from mnemos.objectives.softmax import near_zero, nll, only_held, wide
 
 
 @objectives.register("tce")
@@ -15,7 +15,8 @@ class TruncatedCrossEntropy(LabelAware):
 
     def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         """Losses [B]."""
-        return nll(only_held(wide(logits), counts), labels)
+        scores = near_zero(wide(logits), lambda scores: only_held(scores, counts))
+        return nll(only_held(scores, counts), labels)
 
 
 @objectives.register("task-ce")

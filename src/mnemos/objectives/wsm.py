@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from mnemos.objectives.objective import LabelAware, objectives
-from mnemos.objectives.softmax import log_proportions, nll, pick, wide
+from mnemos.objectives.softmax import log_proportions, near_zero, nll, pick, wide
 
 
 @objectives.register("wsm")
@@ -18,8 +18,9 @@ class ReweightedSoftmax(LabelAware):
 
     def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         """Losses [B]."""
-        scores = wide(logits)
-        return (scores + log_proportions(counts)).logsumexp(1) - pick(scores, labels)
+        shares = log_proportions(counts)
+        scores = near_zero(wide(logits), shares.add)
+        return (scores + shares).logsumexp(1) - pick(scores, labels)
 
 
 @objectives.register("balanced")
@@ -31,4 +32,5 @@ class BalancedSoftmax(LabelAware):
 
     def __call__(self, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         """Losses [B]."""
-        return nll(wide(logits) + log_proportions(counts), labels)
+        shares = log_proportions(counts)
+        return nll(near_zero(wide(logits), shares.add) + shares, labels)

@@ -1,1 +1,1 @@
-"""Optimisers on the parameter vector."""
+"""Optimisers on the parameter vector, and schedules of the learning rate."""

@@ -25,7 +25,7 @@ class Adam(Optimizer):
 
     def init(self, parameters: Tensor, layout: Layout) -> State:
         """Zero moments, and no step made."""
-        # The count is a tensor, so that rows that have made unequal numbers of steps can be one matrix.
+        # The count is a tensor, so that clients with different numbers of steps can be rows of one matrix.
         return {
             "mean": torch.zeros_like(parameters),
             "square": torch.zeros_like(parameters),
@@ -47,7 +47,7 @@ class Adam(Optimizer):
 
 @optimizers.register("adamw")
 class AdamW(Adam):
-    """Adam with decoupled weight decay λ: w ← (1 − η λ) w before the step, which doesn't see it."""
+    """Adam with decoupled weight decay λ: w ← (1 − η λ) w before the step; λ isn't part of g."""
 
     def step(self, parameters: Tensor, gradient: Tensor, state: State, lr: Rate, decay: float) -> None:
         """One step in place."""

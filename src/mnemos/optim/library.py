@@ -6,28 +6,28 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Self
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
+from mnemos.common.imports import import_path, note
 from mnemos.errors import ConfigError
 from mnemos.optim.optimizer import Optimizer, Rate, State, optimizers
-from mnemos.registry import import_path
 from mnemos.vector import Layout
 
 _MADE = "made"
-"""Whether a state has seen a step: 1 or 0."""
+"""The entry that is 1 if the state's optimiser has made a step, otherwise 0."""
 _SET = ("lr", "weight_decay")
-"""What every step sets anew."""
+"""Options that are set before every step."""
 _GROUP = ""
 
 
 class _Live:
-    """An optimiser of a library and the parameters it works on, one a tensor of the layout.
+    """An optimiser of a library and its parameters, one per tensor of the layout.
 
-    It keeps numbers in two places: a dictionary for each parameter, and its group of parameters.
+    Such an optimiser keeps numbers in two places: a dictionary for each parameter, and its parameter group.
     """
 
     def __init__(self, make: Callable[[list[nn.Parameter]], torch.optim.Optimizer], layout: Layout) -> None:
@@ -39,14 +39,14 @@ class _Live:
 
     @property
     def settings(self) -> frozenset[str]:
-        """The names of its options."""
+        """The names of the optimiser's options."""
         return frozenset(self._given)
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float, decay: float) -> None:
         """One step in place."""
-        here, slopes = self._layout.views(parameters), self._layout.views(gradient)
+        values, gradients = self._layout.views(parameters), self._layout.views(gradient)
         for name, parameter in self._parameters.items():
-            parameter.data, parameter.grad = here[name], slopes[name]
+            parameter.data, parameter.grad = values[name], gradients[name]
         self._group["lr"] = lr
         if "weight_decay" in self.settings:
             self._group["weight_decay"] = decay
@@ -54,21 +54,21 @@ class _Live:
 
     @property
     def numbers(self) -> State:
-        """All numbers it keeps: its own tensors where there are any, what it counts as tensors of one."""
+        """All numbers that the optimiser keeps, as tensors: its own ones, and counters as scalars."""
         found = {f"{owner}/{key}": _as_tensor(value) for owner, _, key, value in self._kept()}
         return {name: tensor for name, tensor in found.items() if tensor is not None}
 
     @property
     def others(self) -> list[str]:
-        """What it keeps that isn't a number."""
+        """The names of kept values that aren't numbers."""
         return [key for _, _, key, value in self._kept() if value is not None and _as_tensor(value) is None]
 
     def load(self, state: State) -> None:
-        """Take over numbers that were found before; it has places for them once it has made a step."""
-        for owner, place, key, value in list(self._kept()):
+        """Set the kept numbers to those of a state; the optimiser must have made a step."""
+        for owner, kept, key, value in list(self._kept()):
             given = state.get(f"{owner}/{key}")
             if given is not None:
-                place[key] = given.to(value.dtype) if isinstance(value, Tensor) else type(value)(float(given))
+                kept[key] = given.to(value.dtype) if isinstance(value, Tensor) else type(value)(float(given))
 
     def _kept(self) -> Iterator[tuple[str, dict[str, Any], str, Any]]:
         """(owner, dictionary, key, value) of everything that steps may change."""
@@ -76,13 +76,13 @@ class _Live:
             if key not in {"params", *_SET} and not (key in self._given and self._given[key] is value):
                 yield _GROUP, self._group, key, value
         for name, parameter in self._parameters.items():
-            place = self._optimizer.state.get(parameter, {})
-            for key, value in place.items():
-                yield name, place, key, value
+            kept = self._optimizer.state.get(parameter, {})
+            for key, value in kept.items():
+                yield name, kept, key, value
 
 
 def _as_tensor(value: Any) -> Tensor | None:
-    """A number or tensor as a tensor of float32; None if it is neither."""
+    """A number or real tensor as a float32 tensor; None if it is neither."""
     if isinstance(value, Tensor):
         if value.is_complex():
             return None
@@ -91,38 +91,38 @@ def _as_tensor(value: Any) -> Tensor | None:
 
 
 class _State(dict[str, Tensor]):
-    """The numbers of a library's optimiser by name, and the optimiser whose they are."""
+    """The numbers of a library's optimiser by name, with the optimiser."""
 
     def __init__(self, numbers: State, live: _Live, stepped: _Live) -> None:
-        super().__init__({name: torch.zeros_like(number) for name, number in numbers.items()})
+        super().__init__({name: torch.zeros_like(value) for name, value in numbers.items()})
         self[_MADE] = torch.zeros(1)
         self.live, self._stepped = live, stepped
         self._begun = False
 
     def begin(self) -> None:
-        """Go on from the numbers that are here, if they are those of an earlier round."""
+        """Load the state's numbers into the optimiser, if they come from an earlier round."""
         if not self._begun and self[_MADE]:
             self.live = self._stepped
             self.live.load(self)
         self._begun = True
 
     def renew(self) -> None:
-        """The numbers after a step."""
+        """Update the state's numbers after a step."""
         self.update(self.live.numbers)
         self[_MADE] = torch.ones(1)
 
 
 class Adapter(Optimizer):
-    """Runs a class like those of `torch.optim`, whose step knows the tensors' shapes."""
+    """Runs a class like those of `torch.optim`, whose step works on tensors instead of the vector."""
 
     vectorised = False
 
     @abstractmethod
     def make(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimiser of these parameters; learning rate and weight decay are set before every step."""
+        """An optimiser of these parameters; its learning rate and weight decay are set before every step."""
 
     def check(self, layout: Layout, *, kept: bool, decay: float) -> None:
-        """Refuse a class that can't be had, made or run, and a state that can't be kept."""
+        """Refuse a class that can't be imported, created or run, and a state that can't be kept."""
         before = torch.get_rng_state()
         live = self._stepped(layout)
         if not torch.equal(before, torch.get_rng_state()):
@@ -139,12 +139,12 @@ class Adapter(Optimizer):
             )
 
     def init(self, parameters: Tensor, layout: Layout) -> State:
-        """The places for its numbers; it makes its own of them in its first step."""
+        """A state of zeros with the names and shapes that the optimiser has after its first step."""
         stepped = self._stepped(layout)
         return _State(stepped.numbers, _Live(self.make, layout), stepped)
 
     def step(self, parameters: Tensor, gradient: Tensor, state: State, lr: Rate, decay: float) -> None:
-        """One step in place; what weight decay does is the class's own business."""
+        """One step in place; the class decides whether weight decay is coupled."""
         assert isinstance(state, _State)
         assert isinstance(lr, float)
         state.begin()
@@ -152,13 +152,13 @@ class Adapter(Optimizer):
         state.renew()
 
     def _stepped(self, layout: Layout) -> _Live:
-        """An optimiser after a step on numbers of no importance: what it keeps shows only then."""
+        """An optimiser after a step on arbitrary numbers, which creates everything that it keeps."""
         try:
             live = _Live(self.make, layout)
             live.step(torch.ones(layout.size), torch.ones(layout.size), 1e-3, 0.0)
         except ConfigError:
             raise
-        except Exception as error:  # whatever the library thinks of its options
+        except Exception as error:  # such as wrong options
             reason = (str(error) or "no reason given").splitlines()[0]
             raise ConfigError(f"it can't make a step ({type(error).__name__}: {reason})") from error
         return live
@@ -179,8 +179,13 @@ class Library(Adapter):
                 raise ValueError(f"found '{name}'; it is set by local.{name}")
         return value
 
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        note(self.path, self.options)
+        return self
+
     def make(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """An object of the class."""
+        """An object of the class at `path`, with `options`."""
         if self.path.startswith("pytorch_optimizer") and find_spec("pytorch_optimizer") is None:
             raise _missing(self.path)
         try:
@@ -189,17 +194,18 @@ class Library(Adapter):
             raise error.under("path") from None
         if not (inspect.isclass(found) and issubclass(found, torch.optim.Optimizer)):
             raise ConfigError(f"'{self.path}' is not a class like those of torch.optim", "path")
-        # Some classes must be given a rate, which no step will see.
+        # Some classes require a learning rate, which is replaced before every step.
         make: Callable[..., torch.optim.Optimizer] = found
         return make(parameters, lr=1e-3, **self.options)
 
 
 @optimizers.register("adamp")
 class AdamP(Adapter):
-    """Adam that takes the radial part out of steps of weights whose scale doesn't matter (arXiv 2006.08217).
+    """Adam that removes the radial component from steps of scale-invariant weights (arXiv 2006.08217).
 
-    That is where |cos(g, w)| < δ / √dim, asked channel by channel and then of the whole tensor; weight decay,
-    which is decoupled, is multiplied by `wd_ratio` there. From the library pytorch-optimizer.
+    Weights are taken as scale-invariant if |cos(g, w)| < δ / √dim, first channel by channel, then for the
+    whole tensor; their weight decay, which is decoupled, is multiplied by `wd_ratio`. From the library
+    pytorch-optimizer.
     """
 
     beta1: float = Field(0.9, ge=0, lt=1)

@@ -1,4 +1,4 @@
-"""Optimisers on the parameter vector."""
+"""The interface of optimisers on the parameter vector."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mnemos.registry import Part, Registry
+from mnemos.common.registry import Part, Registry
 from mnemos.vector import Layout
 
 State = dict[str, Tensor]
 Rate = float | Tensor
-"""A learning rate; where clients are rows and their rates differ, one a row [K, 1]."""
+"""A learning rate; for clients as rows with different rates, one per row [K, 1]."""
 
 
 class Optimizer(Part):
     """A local optimiser, written for one client's vectors; engines may run many clients at once.
 
-    What it remembers is a dictionary of float32 tensors whose names and shapes depend on the layout alone,
-    so that it can be kept from a client's round to its next.
+    Its state is a dictionary of float32 tensors whose names and shapes depend only on the layout, so that it
+    can be kept from one of a client's rounds to the next.
     """
 
     elementwise: ClassVar[bool] = False
-    """Whether each parameter's step depends on itself alone: then a cohort's matrix is just more of them."""
+    """Whether each parameter's step depends on that parameter only, so that it works on a cohort's matrix."""
     vectorised: ClassVar[bool] = True
-    """Whether `vmap` can run its steps; if not, the cohort runs one client at a time."""
+    """Whether `vmap` can run its steps; if not, clients run one after the other."""
 
     def check(self, layout: Layout, *, kept: bool, decay: float) -> None:
-        """Refuse, with a `ConfigError`, what it can't work with; kept: its state is to outlive a round."""
+        """Refuse, with a `ConfigError`, what it can't work with; `kept`: its state is kept between rounds."""
 
     def init(self, parameters: Tensor, layout: Layout) -> State:
-        """The state of an optimiser that has not made a step."""
+        """The state before the first step."""
         return {}
 
     @abstractmethod
@@ -44,7 +44,7 @@ class Optimizer(Part):
         return type(self).epoch is not Optimizer.epoch
 
     def epoch(self, parameters: Tensor, state: State, layout: Layout, lr: float) -> None:
-        """What is done in place at the end of one client's local epoch; lr is the rate without a schedule."""
+        """Change parameters or state in place after a local epoch; `lr` is the rate without the schedule."""
 
 
 def descend(parameters: Tensor, direction: Tensor, lr: Rate) -> None:

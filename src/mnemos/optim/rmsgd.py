@@ -1,4 +1,4 @@
-"""RMSGD: SGD whose layers' rates follow the gain in their rank (Hosseini et al., the code of RMSGD)."""
+"""RMSGD: SGD with a rate for each layer that follows the gain in its rank (Hosseini et al.)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mnemos.ranks import layer_values, ranked
 from mnemos.vector import Layout
 
 _NOTHING = 1e-8
-"""A knowledge gain below this is none: EVBMF found nothing but noise."""
+"""A knowledge gain up to this counts as 0: EVBMF has found only noise."""
 
 
 @optimizers.register("rmsgd")
 class Rmsgd(Optimizer):
     """SGD with momentum at a rate for each layer: η ← max(β η + ζ v, floor) after every local epoch.
 
-    v is what a convolution has won in knowledge gain (its stable rank after EVBMF) since the epoch before;
-    in the first epoch it is the rate η₀ that was asked for. Every `step_size` epochs from the second on, ζ,
-    which begins at 1, is multiplied by γ. A tensor without a rank of its own has the rate of the tensor
-    before it, and the first ones have η₀. A layer whose gain has been 0 so far keeps η₀.
+    v is the increase of a convolution's knowledge gain (its stable rank after EVBMF) since the epoch before;
+    in the first epoch it is the rate η₀ of local.lr. Every `step_size` epochs from the second on, ζ, which
+    begins at 1, is multiplied by γ. A tensor without a rank has the rate of the last ranked tensor before it,
+    or η₀ if there is none. A layer whose gain has been 0 so far keeps η₀.
 
     There are two published variants:
 
@@ -34,11 +34,11 @@ class Rmsgd(Optimizer):
     - `main`: η begins at η₀, so the rate after the first epoch is (1 + β) η₀; it never falls below 0; γ also
       acts on η itself.
 
-    Both are built as they are meant, not to the letter: the released code takes entries out of its list of
-    layers without a gain while it goes through that list, so it leaves some of them out, and its factors ζ
-    and γ move the rate that such a layer should keep. The options' defaults are the configuration
-    published with the paper, for which local.lr is 0.03 and local.weight_decay 1e-4; the package's own are
-    β = 0.8, γ = 1, no `step_size` and no momentum.
+    Both follow the intention of the released code, which has two errors: it removes entries from its list of
+    layers without a gain while it iterates over the list, and so skips some of them; and its factors ζ and γ
+    change the rate that such a layer should keep. The options' defaults are the configuration published with
+    the paper, for which local.lr is 0.03 and local.weight_decay 1e-4; the package's own defaults are β = 0.8,
+    γ = 1, no `step_size` and no momentum.
     """
 
     elementwise = True
@@ -53,14 +53,14 @@ class Rmsgd(Optimizer):
     )
 
     def check(self, layout: Layout, *, kept: bool, decay: float) -> None:
-        """There must be ranks."""
+        """Refuse a model without a layer that has a rank."""
         if not ranked(layout):
             raise ConfigError("rmsgd sets rates by the ranks of convolutions, and the model has none")
         if not self._layers(layout)[0]:
             raise ConfigError("the model has 1×1 convolutions only; allowed: false", "skip_pointwise")
 
     def init(self, parameters: Tensor, layout: Layout) -> State:
-        """All rates as asked for. Rates are in units of η₀, so that a schedule can act on them too."""
+        """A state in which all rates are η₀; rates are in units of η₀, so that a schedule applies to them."""
         count = len(self._layers(layout)[0])
         state = {
             "rates": torch.ones_like(parameters),
@@ -81,7 +81,7 @@ class Rmsgd(Optimizer):
         descend(parameters, gradient * state["rates"], lr)
 
     def epoch(self, parameters: Tensor, state: State, layout: Layout, lr: float) -> None:
-        """New rates."""
+        """Compute the layers' new rates."""
         layers, before = self._layers(layout)
         gain = layer_values(parameters[None], layout, "knowledge-gain")[0, layers].to(parameters.dtype)
         eta, zeta, rates, done = state["eta"], state["zeta"], state["rates"], int(state["epochs"])
@@ -89,9 +89,9 @@ class Rmsgd(Optimizer):
         if done and self.step_size and done % self.step_size == 0:
             zeta.mul_(self.gamma)
             (eta if self.variant == "main" else rates[:first]).mul_(self.gamma)
-        won = (gain - state["gain"]) / lr if done else torch.ones_like(gain)
+        increase = (gain - state["gain"]) / lr if done else torch.ones_like(gain)
         floor = 1e-10 / lr if self.variant == "paper" else 0.0
-        eta.mul_(self.beta).add_(zeta * won).clamp_min_(floor)
+        eta.mul_(self.beta).add_(zeta * increase).clamp_min_(floor)
         if done:
             state["ready"].logical_or_(gain > _NOTHING)
             eta.copy_(torch.where(state["ready"] > 0, eta, 1.0))
@@ -107,10 +107,10 @@ class Rmsgd(Optimizer):
 
 @lru_cache(maxsize=8)
 def _layers(layout: Layout, skip_pointwise: bool) -> tuple[list[int], list[int]]:
-    """Which ranked layers count, and for each tensor the last of them up to it (−1: none yet)."""
+    """The ranked layers that are used, and for each tensor the last of them up to it (−1: none)."""
     slots = ranked(layout)
-    layers = [place for place, slot in enumerate(slots) if not (skip_pointwise and _pointwise(slot.shape))]
-    starts = torch.tensor([slots[place].start for place in layers])
+    layers = [index for index, slot in enumerate(slots) if not (skip_pointwise and _pointwise(slot.shape))]
+    starts = torch.tensor([slots[index].start for index in layers])
     tensors = torch.tensor([slot.start for slot in layout.parameters])
     return layers, (torch.searchsorted(starts, tensors, right=True) - 1).tolist()
 

@@ -1,4 +1,4 @@
-"""How the local learning rate changes in the course of an experiment."""
+"""Schedules: how the local learning rate changes during an experiment."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Literal
 
 from pydantic import Field
 
-from mnemos.registry import Part, Registry
+from mnemos.common.registry import Part, Registry
 
 
 class Schedule(Part):
-    """A factor on the local learning rate: a function of where a client is, of nothing else."""
+    """A factor on the local learning rate, as a function of round and local epoch only."""
 
     @property
     def counts_epochs(self) -> bool:
-        """Whether it changes from one local epoch to the next."""
+        """Whether the factor changes from one local epoch to the next."""
         return False
 
     def within(self, rounds: int) -> Schedule:
-        """The schedule of an experiment of so many rounds."""
+        """The schedule for an experiment with this number of rounds."""
         return self
 
     @abstractmethod
     def factor(self, round: int, epoch: int, epochs: int) -> float:
-        """The factor in a round (from 1 on) and a local epoch (from 0 on) of so many in each round."""
+        """The factor in a round (from 1 on) and a local epoch (from 0 on), with `epochs` epochs per round."""
 
 
 schedules: Registry[Schedule] = Registry("schedule", Schedule, "mnemos.optim")
 
 
 @schedules.register("constant")
-class Constant(Schedule):
-    """Always the same rate."""
+class ConstantSchedule(Schedule):
+    """The same rate in all rounds."""
 
     def factor(self, round: int, epoch: int, epochs: int) -> float:
         """1."""
@@ -41,13 +41,13 @@ class Constant(Schedule):
 
 
 class _Falling(Schedule):
-    """A schedule whose time t goes by rounds, t = round − 1, or by epochs, t = (round − 1) · E + epoch."""
+    """A schedule whose time t counts rounds, t = round − 1, or epochs, t = (round − 1) · E + epoch."""
 
     over: Literal["rounds", "epochs"] = Field("rounds", description="what its time is counted in")
 
     @property
     def counts_epochs(self) -> bool:
-        """By the unit of its time."""
+        """Whether its time is counted in epochs."""
         return self.over == "epochs"
 
     def _time(self, round: int, epoch: int, epochs: int) -> int:
@@ -62,7 +62,7 @@ class Steps(_Falling):
     gamma: float = Field(0.5, gt=0, le=1, description="the factor at each fall")
 
     def factor(self, round: int, epoch: int, epochs: int) -> float:
-        """γ to the number of falls."""
+        """γ to the power of the number of falls."""
         return float(self.gamma ** (self._time(round, epoch, epochs) // self.size))
 
 
@@ -77,11 +77,11 @@ class Cosine(_Falling):
     length: int | None = Field(None, ge=1, description="rounds until it is there; not given: all")
 
     def within(self, rounds: int) -> Schedule:
-        """All rounds, if no length is given."""
+        """The schedule with all rounds as its length, if none is given."""
         return self.model_copy(update={"length": rounds}) if self.length is None else self
 
     def factor(self, round: int, epoch: int, epochs: int) -> float:
-        """The cosine at this time."""
+        """The value of the cosine at this time."""
         if self.length is None:
             raise ValueError("a cosine without a length has to be put within an experiment first")
         end = self.length * (epochs if self.counts_epochs else 1)

@@ -1,1 +1,1 @@
-"""Training an encoder on fractals, before any federation."""
+"""Pre-training of an encoder on fractals, before a federation starts."""

@@ -1,4 +1,4 @@
-"""Encoders that were trained here: each once, whoever asks for it and however many do."""
+"""A cache of pre-trained encoders, each trained once, also if several processes need it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mnemos.pretrain.train import Tell, train
 
 
 def obtain(options: Pretraining, model: Model, shape: tuple[int, ...], tell: Tell) -> Encoder:
-    """The encoder, from the cache or trained now; if another process is training it, wait for that."""
+    """The encoder from the cache, or trained now; if another process is training it, this one waits."""
     path = cache_folder() / "encoders" / f"{options.key(model, shape)}.safetensors"
     if (known := _kept(path)) is not None:
         return known
@@ -39,12 +39,12 @@ def _kept(path: Path) -> Encoder | None:
 
 @contextmanager
 def _alone(path: Path, tell: Tell) -> Iterator[None]:
-    """Be the only one who trains it; the system lets go of the lock when the process ends, in any way."""
+    """Hold the lock of an encoder while it is trained; the system releases it when the process ends."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError:
-        yield  # nobody else could keep it there either
+        yield  # without a cache there is no lock
         return
     try:
         try:

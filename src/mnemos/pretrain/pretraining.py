@@ -1,4 +1,4 @@
-"""What an encoder is trained on, and how."""
+"""The options of pre-training: the fractals, and the training on them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import torch
 from pydantic import Field, field_validator
 from torch import nn
 
-from mnemos import rng
-from mnemos.client import has_batch_norm
+from mnemos.client.trainer import has_batch_norm
+from mnemos.common import rng
+from mnemos.common.registry import Options
 from mnemos.data.fractals import Fractals, Ground
 from mnemos.data.fractals.systems import check_transforms
 from mnemos.errors import ConfigError
 from mnemos.models.encoder import body_of, digest, head_of
 from mnemos.models.model import Model, build_model
 from mnemos.optim.adam import Adam
+from mnemos.optim.local import round_steps
 from mnemos.optim.optimizer import Optimizer, optimizers
 from mnemos.optim.schedule import Cosine, Schedule, schedules
-from mnemos.registry import Options
 from mnemos.vector import Layout
 from mnemos.version import __version__
 
 _FORMAT = 1
-"""Goes up when the same options begin to give another encoder."""
+"""A version that is raised when the same options give another encoder."""
 
 
 class Pretraining(Options):
-    """Fractals made just in time, and one pass or several over them."""
+    """Fractals, computed while they are needed, and the training on them."""
 
     classes: int = Field(100, ge=2, description="fractals, each with a system of its own")
     images: int = Field(500, ge=1, description="images a class")
@@ -54,16 +55,16 @@ class Pretraining(Options):
 
     @property
     def epoch(self) -> int:
-        """Batches of one pass; what is left after whole ones waits for another order."""
+        """The number of full batches in one pass; the remaining images are left out of this pass."""
         return max(1, self.classes * self.images // self.batch)
 
     @property
     def total(self) -> int:
-        """All batches."""
-        return self.steps or self.epochs * self.epoch
+        """The number of all batches."""
+        return round_steps(self.steps, self.epochs, self.epoch)
 
     def fractals(self, shape: tuple[int, ...]) -> Fractals:
-        """The images of a shape."""
+        """The fractals as images of a shape; refuses shapes that fractals can't have."""
         if len(shape) != 3 or shape[1] != shape[2] or shape[0] not in (1, 3) or not 8 <= shape[1] <= 1024:
             raise ConfigError(
                 f"the data's samples have the shape {shape}; fractals are square images of 1 or 3 channels "
@@ -73,7 +74,7 @@ class Pretraining(Options):
         return Fractals(self.classes, shape[1], self.seed, self.transforms, channels, self.background)
 
     def build(self, model: Model, shape: tuple[int, ...]) -> nn.Module:
-        """The model before its first step, with one output a fractal."""
+        """The model before its first step, with one output per class of fractals."""
         return build_model(model, shape, self.classes, rng.generator(self.seed, "model"))
 
     def verify(self, model: Model, shape: tuple[int, ...]) -> None:
@@ -89,14 +90,14 @@ class Pretraining(Options):
             raise error.under("optimizer") from None
 
     def key(self, model: Model, shape: tuple[int, ...]) -> str:
-        """Sixteen hexadecimal digits for everything that determines the encoder."""
+        """Sixteen hexadecimal digits of everything that determines the encoder."""
         module = self.build(model, shape)
-        # The layers and first weights, too: a user's own module may have changed under the same name.
+        # With layers and first weights, because a user's own module may change under the same name.
         parts = [self.facts(model, shape), repr(module), digest(module.state_dict()), torch.__version__]
         return hashlib.sha256(json.dumps([_FORMAT, *parts], sort_keys=True).encode()).hexdigest()[:16]
 
     def facts(self, model: Model, shape: tuple[int, ...]) -> dict[str, Any]:
-        """What was asked for, as plain data."""
+        """The model and all options, as plain data."""
         options = {name: self.model_dump(mode="json")[name] for name in Pretraining.model_fields}
         return {
             "data": "fractals",

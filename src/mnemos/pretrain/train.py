@@ -1,4 +1,4 @@
-"""Training an encoder: images are made a little ahead of the steps that need them, and thrown away after."""
+"""Training of an encoder; images are computed shortly before the steps that need them, and then dropped."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mnemos import rng
-from mnemos.client import intra_op
-from mnemos.cores import cores
+from mnemos.client.trainer import intra_op
+from mnemos.common import rng
+from mnemos.common.cores import cores
 from mnemos.data.augment import normalise, to_channels_last
 from mnemos.data.fractals import HELD_OUT, Fractals
 from mnemos.data.fractals.draws import Ints
@@ -29,19 +29,19 @@ from mnemos.pretrain.pretraining import Pretraining
 from mnemos.vector import Bound
 
 Tell = Callable[[int, int, str], None]
-"""Who wants to know how far it has come: steps done, of how many, and how well it goes."""
+"""Reports progress: steps done, all steps, and a note such as the loss."""
 
 _AHEAD = 3
-"""Batches that are made ahead, by each thread that makes some."""
-_LOOKED_AT = 1000
-"""Images that mean and deviation are taken from."""
+"""The number of batches that each thread computes ahead."""
+_SCALED_BY = 1000
+"""The number of images that give the mean and standard deviation."""
 _TESTED = 2000
-"""Images that the accuracy is measured on; none of them is trained on."""
+"""The number of images, not used for training, that the accuracy is measured on."""
 _CHUNK = 250
 
 
 def train(options: Pretraining, model: Model, shape: tuple[int, ...], tell: Tell) -> Encoder:
-    """An encoder, the same whatever the number of cores."""
+    """A trained encoder, the same on any number of cores."""
     options.verify(model, shape)
     supply = _Supply(options, options.fractals(shape))
     module = options.build(model, shape)
@@ -59,29 +59,29 @@ def train(options: Pretraining, model: Model, shape: tuple[int, ...], tell: Tell
 
 
 class _Supply:
-    """Images by their places in one pass, and which classes are in them [B, classes]."""
+    """Images by their indices in one pass, and the classes that they contain [B, classes]."""
 
     def __init__(self, options: Pretraining, fractals: Fractals) -> None:
         self.options, self._fractals = options, fractals
         self.size = options.classes * options.images
 
-    def __call__(self, places: Ints) -> tuple[Tensor, Tensor]:
-        """The images at some places; places from `HELD_OUT` on are never trained on."""
+    def __call__(self, indices: Ints) -> tuple[Tensor, Tensor]:
+        """The images with these indices; those from `HELD_OUT` on are never used for training."""
         classes = self.options.classes
         if self.options.labels == "multi":
-            images, present = self._fractals.scenes(places)
+            images, present = self._fractals.scenes(indices)
             return torch.from_numpy(images), torch.from_numpy(present)
-        labels, images = places % classes, self._fractals.images(places % classes, places // classes)
+        labels, images = indices % classes, self._fractals.images(indices % classes, indices // classes)
         return torch.from_numpy(images), F.one_hot(torch.from_numpy(labels), classes).float()
 
     def batches(self) -> Generator[tuple[Tensor, Tensor], None, None]:
-        """All batches, in their order, made by all cores but the one that trains."""
+        """All batches in their order, computed by all cores but the one that trains."""
         threads = max(1, cores() - 1)
         pool = ThreadPoolExecutor(threads, "fractals")
         ahead: deque[Future[tuple[Tensor, Tensor]]] = deque()
         try:
-            for places in islice(self._order(), self.options.total):
-                ahead.append(pool.submit(self, places))
+            for indices in islice(self._order(), self.options.total):
+                ahead.append(pool.submit(self, indices))
                 if len(ahead) > threads * _AHEAD:
                     yield ahead.popleft().result()
             while ahead:
@@ -93,16 +93,16 @@ class _Supply:
         batch = self.options.batch
         for epoch in count():
             order = rng.numpy_generator(self.options.seed, "pretraining", epoch).permutation(self.size)
-            yield from (order[batch * number :][:batch] for number in range(self.options.epoch))
+            yield from (order[batch * index :][:batch] for index in range(self.options.epoch))
 
 
 class _Scale:
-    """Images as a model wants them: scaled by some images' mean and deviation, in the order of its memory."""
+    """Scales images by the mean and standard deviation of some, and arranges them in memory for a model."""
 
     def __init__(self, supply: _Supply, module: nn.Module) -> None:
-        some = supply(np.arange(min(supply.size, _LOOKED_AT)))[0].double()
-        self.mean = some.mean((0, 2, 3))
-        self.std = some.std((0, 2, 3)).clamp_min(1e-3)
+        images = supply(np.arange(min(supply.size, _SCALED_BY)))[0].double()
+        self.mean = images.mean((0, 2, 3))
+        self.std = images.std((0, 2, 3)).clamp_min(1e-3)
         self._channels_last = channels_last_is_safe(module)
         if self._channels_last:
             fast_convolutions(module)
@@ -139,7 +139,7 @@ def _learn(options: Pretraining, bound: Bound, supply: _Supply, scale: _Scale, t
 
 
 def _loss(options: Pretraining, logits: Tensor, present: Tensor) -> Tensor:
-    """Cross-entropy; with several labels an image binary, and the few that are there count like the rest."""
+    """Cross-entropy; with several labels per image, binary, weighted so that present and absent balance."""
     if options.labels == "single":
         return F.cross_entropy(logits, present)
     weight = options.classes / present.sum(1, keepdim=True)
@@ -147,12 +147,12 @@ def _loss(options: Pretraining, logits: Tensor, present: Tensor) -> Tensor:
 
 
 def _hits(logits: Tensor, present: Tensor) -> float:
-    """Images whose highest output is of a class that is there."""
+    """The number of images whose highest output is a class that they contain."""
     return float(present.gather(1, logits.argmax(1, keepdim=True)).sum())
 
 
 def _test(module: nn.Module, supply: _Supply, scale: _Scale) -> float:
-    """Accuracy on images that weren't trained on."""
+    """Accuracy on images that weren't used for training."""
     hits = 0.0
     for start in range(0, _TESTED, _CHUNK):
         images, present = supply(HELD_OUT + np.arange(start, start + _CHUNK))

@@ -1,1 +1,1 @@
-"""What is promised about a client's data, and what it costs."""
+"""Differential privacy: the mechanism that protects a client's data, and the accountant of its cost."""

@@ -1,4 +1,4 @@
-"""What noise is worth: ε by Rényi differential privacy, as the library dp-accounting has it."""
+"""ε of a run, by Rényi differential privacy, computed by the library dp-accounting."""
 
 from __future__ import annotations
 
@@ -14,48 +14,45 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemos.common.extras import missing
 from mnemos.errors import ConfigError
-from mnemos.extras import missing
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
     from dp_accounting.rdp import RdpAccountant
 
 
-_ORDERS = (*range(2, 64), 128, 256, 512, 1024)
-"""Of Rényi divergences: those of the library's that are whole numbers, as its series for the others doesn't
-always converge. Without sampling there is no series."""
 LEAST, MOST = 1e-9, 1e6
-"""Noise, in units of the longest update, for which the library's sums neither overflow nor vanish."""
+"""Range of noise, in units of the longest update, in which the library's sums neither overflow nor vanish."""
 _WORTHWHILE = 0.01
-"""Noise that a budget can ask for, at least: there is no privacy with less."""
+"""The least noise that is chosen for a budget: less gives no privacy."""
+_TOLERANCE = 1e-3
+"""How much larger than necessary, relative to it, the noise that is chosen for a budget may be."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many clients are in a round, of how many, and how they are drawn.
-
-    The number of clients is taken to be known to everybody.
-    """
+    """How a round's clients are drawn from the population, whose size is public."""
 
     population: int
     cohort: int
-    """On average, where clients are drawn one by one."""
+    """The number of clients in a round; with Poisson sampling, on average."""
     poisson: bool
+    """Whether each client is drawn independently; otherwise a fixed number, without replacement."""
 
     @property
     def everyone(self) -> bool:
-        """Whether there is no chance in it."""
+        """Whether all clients are in every round."""
         return self.cohort == self.population
 
     @property
     def fixed(self) -> bool:
-        """Whether chance decides who is in a round, but not how many."""
+        """Whether a fixed number of clients is drawn at random."""
         return not (self.everyone or self.poisson)
 
     @property
     def words(self) -> str:
-        """In a few words."""
+        """The sampling in a few words."""
         if self.everyone:
             return f"all {self.population} clients in every round"
         if self.poisson:
@@ -64,58 +61,57 @@ class Sampling:
 
     @property
     def relation(self) -> str:
-        """Between which federations nobody can tell the difference."""
+        """The neighbouring federations that the guarantee makes hard to tell apart, in a few words."""
         return (
             "a client has its own data or any other" if self.fixed else "a client takes part or sends nothing"
         )
 
     @property
     def bounds(self) -> tuple[Callable[[float], DpEvent], ...]:
-        """What a round is, with noise in units of the longest update: each an upper bound by itself.
+        """Functions from noise, in units of the longest update C, to a round's event; each is an upper bound.
 
-        The bound for a fixed number of clients, drawn without replacement, is for federations in which a
-        client is replaced by another. That can turn its update around, and change the sum by 2 C. Where most
-        clients are drawn, it is above what holds without any sampling, which can't make matters worse: Rényi
-        divergence is quasi-convex.
+        With a fixed number of clients, drawn without replacement, neighbouring federations differ by one
+        client that is replaced by another. That can reverse its update, and change the sum by 2 C.
+
+        The last bound ignores the sampling, which can't increase the divergence: Rényi divergence is
+        quasi-convex. It is the lowest one if most clients are drawn without replacement, and it holds where
+        the sums of the other bounds aren't finite.
         """
         library = _library()
-        if self.everyone:
-            return (library.GaussianDpEvent,)
-        if self.poisson:
-            probability = self.cohort / self.population
-            return (lambda noise: library.PoissonSampledDpEvent(probability, library.GaussianDpEvent(noise)),)
 
         def certain(noise: float) -> DpEvent:
-            return library.GaussianDpEvent(noise / 2)
+            return library.GaussianDpEvent(noise / 2 if self.fixed else noise)
 
         def drawn(noise: float) -> DpEvent:
+            if self.poisson:
+                return library.PoissonSampledDpEvent(self.cohort / self.population, certain(noise))
             return library.SampledWithoutReplacementDpEvent(self.population, self.cohort, certain(noise))
 
-        return drawn, certain
+        return (certain,) if self.everyone else (drawn, certain)
 
     def accountant(self) -> RdpAccountant:
-        """An accountant to whom nothing has happened yet."""
+        """The library's accountant before the first round, with its default orders of divergence."""
         relations = _library().NeighboringRelation
         relation = relations.REPLACE_ONE if self.fixed else relations.REPLACE_SPECIAL
-        return _library().rdp.RdpAccountant(None if self.everyone else _ORDERS, relation)
+        return _library().rdp.RdpAccountant(None, relation)
 
 
 @dataclass(frozen=True)
 class Accountant:
-    """ε of so many rounds that are all alike."""
+    """ε of a number of rounds with the same sampling and noise."""
 
     sampling: Sampling
     noise: float
     delta: float
 
     def __post_init__(self) -> None:
-        _library()  # if it is missing, that shows now
+        _library()  # raises an error now if the library is missing
 
     def epsilon(self, rounds: int, again: Sequence[int] = ()) -> float:
-        """After so many rounds; `again`: how often each of those was done that were done more than once.
+        """ε after `rounds` rounds; `again` has the number of attempts of each round that was repeated.
 
-        k sums of one cohort's updates, each with noise z, tell as much as one with noise z / √k. Where
-        cohorts are drawn that is more than k rounds do, which have a cohort each.
+        k sums of one cohort's updates, each with noise z, reveal as much as one with noise z / √k. If cohorts
+        are drawn at random, that is more than k rounds with a new cohort each.
         """
         orders, curve = _curve(self.sampling, self.noise)
         total = (rounds - len(again)) * curve
@@ -125,7 +121,7 @@ class Accountant:
         return float(epsilon)
 
     def rounds(self, budget: float, most: int) -> int:
-        """How many rounds a budget allows, of so many."""
+        """The number of rounds that a budget allows, at most `most`."""
         if self.epsilon(most) <= budget:
             return most
         enough, beyond = 0, most
@@ -138,48 +134,55 @@ class Accountant:
         return enough
 
 
+@lru_cache
 def calibrated(sampling: Sampling, rounds: int, budget: float, delta: float) -> float:
-    """The least noise with which so many rounds stay within a budget, but for a thousandth."""
-    library = _library()
-    least, most = (Accountant(sampling, noise, delta).epsilon(rounds) for noise in (MOST, _WORTHWHILE))
+    """The least noise, up to a thousandth of it, with which the rounds stay within a budget."""
+    from scipy.optimize import brentq  # slow to import, and only needed here
+
+    def cost(noise: float) -> float:
+        return Accountant(sampling, noise, delta).epsilon(rounds)
+
+    least, most = cost(MOST), cost(_WORTHWHILE)
     if not least <= budget < most:
         raise ConfigError(
             f"found {budget:g}; allowed with noise: null, which takes {_WORTHWHILE:g} to {MOST:g}: from "
             f"{least:.3g} to {most:.3g}",
             "privacy.budget",
         )
-
-    def found(event: Callable[[float], DpEvent]) -> float:
-        noise: float = library.calibrate_dp_mechanism(
-            sampling.accountant,
-            lambda noise: library.SelfComposedDpEvent(event(noise), rounds),
-            budget,
-            delta,
-            library.LowerEndpointAndGuess(_WORTHWHILE, 1.0),
-            tol=1e-3,
-        )
-        return noise
-
-    return min(found(bound) for bound in sampling.bounds)
+    low = high = 1.0
+    while cost(high) > budget:
+        low, high = high, 2 * high
+    while cost(low) <= budget:
+        low, high = max(low / 2, _WORTHWHILE), low
+    # A root finder with few steps, because each may take a second.
+    found = brentq(
+        lambda log: cost(math.exp(log)) - budget, math.log(low), math.log(high), xtol=_TOLERANCE / 2
+    )
+    noise = math.exp(found + _TOLERANCE / 2)
+    while cost(noise) > budget:  # ε isn't quite monotonic: the best order changes with the noise
+        noise *= 1 + _TOLERANCE
+    return noise
 
 
 @lru_cache
 def _curve(sampling: Sampling, noise: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(orders, Rényi divergence of one round at each): rounds add up."""
+    """(orders, Rényi divergence of one round at each order); the divergences of rounds add up."""
     accountants = [sampling.accountant().compose(bound(noise)) for bound in sampling.bounds]
-    return accountants[0].orders, np.minimum.reduce([accountant.rdp for accountant in accountants])
+    # Rounding can make a tiny divergence negative, which the library would turn into an ε of 0.
+    known = [np.where(accountant.rdp > 0, accountant.rdp, np.inf) for accountant in accountants]
+    return accountants[0].orders, np.minimum.reduce(known)
 
 
 def _library() -> Any:
     try:
-        import dp_accounting  # takes a second, and private runs alone need it
+        import dp_accounting  # takes a second, and only private runs need it
         import dp_accounting.rdp
     except ImportError as error:
         raise missing("dp-accounting", "dp", error).under("privacy") from None
-    logging.getLogger("absl").addFilter(_of_others)  # once, however often
+    logging.getLogger("absl").addFilter(_not_of_library)  # adding it again has no effect
     return dp_accounting
 
 
-def _of_others(record: logging.LogRecord) -> bool:
-    """Keeps the library's remarks on rounding off the terminal: hundreds, while noise is looked for."""
+def _not_of_library(record: logging.LogRecord) -> bool:
+    """Hides the library's messages about rounding, of which a search for noise causes hundreds."""
     return "dp_accounting" not in Path(record.pathname).parts

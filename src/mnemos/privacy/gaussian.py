@@ -10,36 +10,36 @@ import hashlib
 import math
 import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from mnemos import rng
+from mnemos.common import rng
+from mnemos.common.registry import Options
 from mnemos.errors import ConfigError
-from mnemos.methods.exchange import Aggregate, Server, State, Update, Weight
+from mnemos.methods.exchange import Aggregate, Server, State, TrainReply, Weight
 from mnemos.privacy.accountant import LEAST, MOST
 from mnemos.privacy.privacy import Privacy, privacies
-from mnemos.registry import Options
 from mnemos.vector import Layout, square_sum
 
 SECRET = "MNEMOS_SECRET"  # nosec B105
 """The environment variable with the secret that noise and cohorts are drawn with."""
 _FEWEST = 32
-"""Characters of a secret, at least: sixteen bytes in hexadecimal digits."""
+"""The fewest characters of a secret: sixteen bytes in hexadecimal digits."""
 
 _TERMS = "privacy.terms"
-"""What clients are told: the bound C, and the scale of each client's noise on its update and on its bit."""
+"""What clients receive: the bound C, and the scale of each client's noise on its update and on its bit."""
 _CLIP = "privacy.clip"
 _INSIDE = "privacy.inside"
-"""½ if a client's update was within the bound, and −½ if not: what is uploaded."""
+"""What clients upload: ½ if their update was within the bound, and −½ if not."""
 _SIGMAS = 8
-"""So far beyond what is expected a client's noise doesn't get: once in 10¹⁴ times."""
+"""Standard deviations that a client's noise exceeds once in 10¹⁴ times."""
 
 
-class Adaptive(Options):
-    """C ← C · exp(−η (b̄ − γ)), b̄ being the share of a round's updates that were within C, and noise."""
+class AdaptiveClipping(Options):
+    """C ← C · exp(−η (b̄ − γ)), with b̄ the share of a round's updates within C, plus noise."""
 
     quantile: float = Field(0.5, gt=0, lt=1, description="γ, the share of updates that are to be within C")
     rate: float = Field(0.2, gt=0, description="η, how fast C follows")
@@ -55,13 +55,17 @@ class Adaptive(Options):
 class Gaussian(Privacy):
     """Client-level differential privacy: x ← x + 1/m · (Σ Δₖ · min(1, C / ‖Δₖ‖) + N(0, (z C)² I)).
 
-    m is the number of clients that a round is expected to have, however many there are. With an adaptive
-    bound, the noise on updates has z_Δ = (z⁻² − (2 σ_b)⁻²)^−½ in place of z, so that both releases together
-    cost as much as one with z.
+    m is the expected number of clients in a round, and not the actual one. With an adaptive bound, the noise
+    on updates has z_Δ = (z⁻² − (2 σ_b)⁻²)^−½ in place of z, so that both releases together cost as much as
+    one with z.
     """
 
+    private: ClassVar[bool] = True
+
     clip: float = Field(1.0, gt=0, description="C, the longest update; an adaptive bound begins there")
-    adaptive: Adaptive | None = Field(None, description="let C follow a quantile of the updates' lengths")
+    adaptive: AdaptiveClipping | None = Field(
+        None, description="let C follow a quantile of the updates' lengths"
+    )
     noise: float | None = Field(
         1.0,
         ge=LEAST,
@@ -74,7 +78,7 @@ class Gaussian(Privacy):
     delta: float = Field(1e-5, gt=0, lt=1, description="δ, for which ε is given")
     budget: float | None = Field(None, gt=0, description="ε that the run may not exceed: it ends before")
     secret: bool = Field(
-        False, description=f"draw noise and cohorts with the secret of ${SECRET}, which nobody else knows"
+        False, description=f"draw noise and cohorts with the secret of ${SECRET} instead of the seed"
     )
 
     @model_validator(mode="after")
@@ -84,23 +88,28 @@ class Gaussian(Privacy):
         return self
 
     @property
+    def keyed(self) -> bool:
+        """With `secret: true`."""
+        return self.secret
+
+    @property
     def paced(self) -> bool:
-        """Noise that is to last for a number of rounds."""
+        """Whether the noise is chosen for the number of rounds."""
         return self.noise is None
 
     @property
     def sends(self) -> State:
-        """With an adaptive bound, whether the update was within."""
+        """With an adaptive bound, whether the update was within it."""
         return {_INSIDE: torch.zeros(())} if self.adaptive else {}
 
     def key(self, seed: int) -> rng.Seed:
-        """The secret, if there is one."""
+        """The secret if `secret` is set, otherwise the seed."""
         return _secret() if self.secret else seed
 
     def protect(
         self, delta: Tensor, received: State, seed: int, round: int, client: int
     ) -> tuple[Tensor, State]:
-        """The update, clipped; with its share of the noise, where clients add it."""
+        """The clipped update, with its share of the noise if clients add it, and what is uploaded beside."""
         bound, scale, bit_scale = received[_TERMS].tolist()
         kept, inside = clipped(delta, bound)
         bit = 0.5 if inside else -0.5
@@ -110,24 +119,24 @@ class Gaussian(Privacy):
         return kept, ({_INSIDE: torch.tensor(bit)} if self.adaptive else {})
 
     def draw(self, value: Tensor, bit: float, seed: int, *keys: int) -> tuple[Tensor, float]:
-        """Standard noise for a vector, and for the number beside it.
+        """Standard normal noise for a vector, and for the number beside it.
 
-        With a secret the noise also goes by what it is for. The same noise on two different sums would give
-        away their difference; so, whatever the secret is used for, there is none on anything else.
+        With a secret, the noise is also keyed by the value that it protects. The same noise on two different
+        sums would reveal their difference; so no two values ever share noise, even if a secret is reused.
         """
         key = self.key(seed)
         if self.secret:
-            about = hashlib.blake2b(value.numpy().tobytes() + repr(bit).encode(), digest_size=32)
-            key = f"{key}:{about.hexdigest()}"
+            protected = hashlib.blake2b(value.numpy().tobytes() + repr(bit).encode(), digest_size=32)
+            key = f"{key}:{protected.hexdigest()}"
         noise = rng.normal(len(value) + 1, key, "privacy", *keys)
         return noise[:-1], float(noise[-1])
 
 
 def clipped(delta: Tensor, bound: float) -> tuple[Tensor, bool]:
-    """(Δ · min(1, C / ‖Δ‖), whether it was within); nothing is left of one that isn't finite.
+    """(Δ · min(1, C / ‖Δ‖), whether Δ was within C); an update that isn't finite becomes 0.
 
-    What is too long becomes shorter than C by a millionth, which is more than rounding can add: the bound
-    holds to the last bit, and an update that has been clipped stays as it is.
+    A longer update becomes shorter than C by a millionth, which is more than rounding can add: the bound
+    holds to the last bit, and clipping an update again changes nothing.
     """
     norm = math.sqrt(square_sum(delta))
     if norm <= bound:
@@ -139,13 +148,13 @@ def clipped(delta: Tensor, bound: float) -> tuple[Tensor, bool]:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What the server does in a round."""
+    """The server's side of the Gaussian mechanism."""
 
     options: Gaussian
     noise: float
-    """z, also where the experiment leaves it to the budget."""
+    """z, given by the experiment or chosen for its budget."""
     expected: int
-    """m, the number of clients that a round is expected to have."""
+    """m, the expected number of clients in a round."""
     seed: int
 
     def __post_init__(self) -> None:
@@ -158,7 +167,7 @@ class Mechanism:
 
     @property
     def bit_noise(self) -> float:
-        """σ_b."""
+        """σ_b, the noise on the number of updates within C."""
         adaptive = self.options.adaptive
         if adaptive is None:
             return 0.0
@@ -166,55 +175,55 @@ class Mechanism:
 
     @property
     def update_noise(self) -> float:
-        """z_Δ."""
+        """z_Δ, the noise on updates."""
         if not self.options.adaptive:
             return self.noise
         return 1 / math.sqrt(self.noise**-2 - (2 * self.bit_noise) ** -2)
 
     def state(self) -> State:
-        """What the server keeps, before the first round."""
+        """The server's state before the first round: C if it is adaptive."""
         return {_CLIP: torch.tensor(self.options.clip, dtype=torch.float64)} if self.options.adaptive else {}
 
     def clip(self, state: State) -> float:
-        """C in the next round."""
+        """C of the next round, from the server's state."""
         return float(state[_CLIP]) if self.options.adaptive else self.options.clip
 
     def share(self, invited: int) -> float:
-        """What each of so many clients adds of the noise, in units of its scale."""
+        """The scale of one client's noise, relative to that of the sum, if `invited` clients add it."""
         return 1 / math.sqrt(max(invited, 1)) if self.options.at == "clients" else 0.0
 
     def asks(self, state: State, invited: int) -> State:
-        """What each of so many clients is told."""
+        """What the server sends to each of `invited` clients beside the model."""
         share, bound = self.share(invited), self.clip(state)
         scales = [share * self.update_noise * bound, share * self.bit_noise]
         return {_TERMS: torch.tensor([bound, *scales], dtype=torch.float64)}
 
     def fold(self, layout: Layout, server: Server, round: int, invited: int) -> NoisySum:
-        """A fresh fold for a round to which so many clients were invited."""
+        """An empty sum for a round to which `invited` clients are invited."""
         return NoisySum(self, layout, server, round, invited)
 
 
 class NoisySum:
-    """The sum of clipped updates, with noise, over the number of clients that were expected.
+    """The sum of clipped updates with noise, divided by the expected number of clients.
 
-    The noise is the same whoever is heard of: where clients add it, the server adds the shares of those who
-    were invited and didn't answer. What it says of a client that isn't there is 0: nothing.
+    The noise doesn't depend on which clients reply: if clients add it, the server adds the shares of those
+    that were invited and didn't reply. A client that is missing contributes 0.
     """
 
     def __init__(
         self, mechanism: Mechanism, layout: Layout, server: Server, round: int, invited: int
     ) -> None:
         self._mechanism, self._server, self._round, self._invited = mechanism, server, round, invited
-        self.clip = mechanism.clip(server.state)
+        self.clip = mechanism.clip(server.privacy)
         share = mechanism.share(invited)
         noise = share * mechanism.update_noise * self.clip
         self._longest = self.clip + noise * (math.sqrt(layout.size) + _SIGMAS)
         self._widest = 0.5 + share * mechanism.bit_noise * _SIGMAS
-        self._sum, self._inside, self._heard = layout.zeros(), 0.0, 0
+        self._sum, self._inside, self._replies = layout.zeros(), 0.0, 0
 
-    def add(self, update: Update, weight: Weight) -> None:
-        """Take in one update; all count the same."""
-        # Whatever the client says it has done: what is longer than its noise can be is no noise.
+    def add(self, update: TrainReply, weight: Weight) -> None:
+        """Add one update; all have the same weight."""
+        # Clipped again, to C plus the largest noise: a client may not have clipped its update.
         delta, _ = clipped(update.delta, self._longest)
         bit = float(update.change.get(_INSIDE, 0.0))
         bit = max(-self._widest, min(self._widest, bit))
@@ -222,10 +231,10 @@ class NoisySum:
             bit = math.copysign(0.5, bit)
         self._sum += delta
         self._inside += bit
-        self._heard += 1
+        self._replies += 1
 
     def result(self) -> Aggregate:
-        """The noisy mean; buffers are the server's own."""
+        """The noisy mean; buffers stay the server's."""
         mechanism = self._mechanism
         scale = math.sqrt(self._missing)
         if scale:
@@ -236,13 +245,13 @@ class NoisySum:
 
     @property
     def _missing(self) -> float:
-        """The share of the noise that isn't in what clients have sent."""
+        """The share of the noise's variance that isn't in the clients' updates yet."""
         if self._mechanism.options.at == "server" or not self._invited:
             return 1.0
-        return 1 - self._heard / self._invited
+        return 1 - self._replies / self._invited
 
     def state(self) -> State:
-        """What changes of the server's state, after `result`."""
+        """What changes of `Server.privacy`, after `result`."""
         adaptive = self._mechanism.options.adaptive
         if adaptive is None:
             return {}

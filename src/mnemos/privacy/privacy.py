@@ -1,35 +1,45 @@
-"""What a client does to its update before anybody sees it: the interface, and nothing at all."""
+"""The interface of privacy mechanisms, which change a client's update before it is sent; and none."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
-from mnemos import rng
+from mnemos.common import rng
+from mnemos.common.registry import Part, Registry
 from mnemos.methods.exchange import State
-from mnemos.registry import Part, Registry
 
 
 class Privacy(Part):
-    """What is promised about a client's data."""
+    """How a client's data is protected."""
+
+    private: ClassVar[bool] = False
+    """Whether it promises anything: then a client may change the sum by its bounded update alone."""
+
+    @property
+    def keyed(self) -> bool:
+        """Whether cohorts and noise are drawn with a secret instead of the experiment's seed."""
+        return False
 
     @property
     def paced(self) -> bool:
-        """Whether it goes by how many rounds there are: such a run can't be made longer."""
+        """Whether it depends on the number of rounds: such a run can't be made longer."""
         return False
 
     @property
     def sends(self) -> State:
-        """What clients upload beside the model for its sake, by names, shapes and types."""
+        """Examples of what clients upload for it beside the model: names, shapes and types."""
         return {}
 
     def key(self, seed: int) -> rng.Seed:
-        """What cohorts and noise are drawn with: the experiment's seed, as a rule."""
+        """The seed of cohorts and noise: by default the experiment's."""
         return seed
 
     def protect(
         self, delta: Tensor, received: State, seed: int, round: int, client: int
     ) -> tuple[Tensor, State]:
-        """(what is left of a client's update, what it sends beside it); `received`: what the server asks."""
+        """(the protected update, what is uploaded beside it), from an update and what the server sent."""
         return delta, {}
 
 
@@ -38,4 +48,4 @@ privacies: Registry[Privacy] = Registry("privacy", Privacy, "mnemos.privacy")
 
 @privacies.register("none")
 class NoPrivacy(Privacy):
-    """Updates as they are, and no promise."""
+    """Sends updates unchanged, and gives no guarantee."""

@@ -1,4 +1,4 @@
-"""Learning metrics: how much of a layer's weights is more than noise, and how evenly it is spread."""
+"""Learning metrics of layers, from their singular values with and without noise."""
 
 from mnemos.ranks.layers import layer_values
 from mnemos.ranks.spectra import ranked

@@ -1,9 +1,9 @@
 """Empirical variational Bayesian matrix factorisation, by its global analytic solution.
 
-Nakajima, Sugiyama, Babacan, Tomioka, 2013, Journal of Machine Learning Research 14. A matrix Y = B Aᵀ + noise
-of L rows and M ≥ L columns is known by its singular values s alone: those that stand out from the noise are
-kept and shrunk, the others are noise, and the noise's variance is where the free energy is least. It says how
-much of a layer has been learnt, and how much is left of its random start.
+Nakajima, Sugiyama, Babacan, Tomioka, 2013, Journal of Machine Learning Research 14. The solution for a matrix
+Y = B Aᵀ + noise of L rows and M ≥ L columns depends only on its singular values s: those above the noise are
+kept and shrunk, the others are noise, and the noise's variance minimises the free energy. It separates what a
+layer has learnt from its random initialisation.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 _GRID = 64
-"""Points that divide the range of variances, beside those where a singular value begins to be kept."""
+"""Grid points in the range of variances, in addition to those where a singular value begins to be kept."""
 _CANDIDATES = 8
-"""Pieces between such points, the best by their middles, in which the minimum is looked for."""
+"""How many intervals between such points are searched: those with the least energy in the middle."""
 _BISECTIONS = 48
 
 
 def evbmf(singular: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-    """(the kept and shrunk singular values, with zeros for the others; the noise's variance σ²).
+    """(the kept and shrunk singular values, with zeros in place of the others; the noise's variance σ²).
 
     `singular` [..., L] are non-negative and in descending order, L at most `columns`. A value is kept if
     s > √(M σ² x̲), with α = L/M, τ̲ = 2.5129 √α and x̲ = (1 + τ̲)(1 + α/τ̲), and becomes
@@ -39,7 +39,7 @@ def evbmf(singular: Tensor, columns: int) -> tuple[Tensor, Tensor]:
 
 
 def threshold(rows: int, columns: int) -> float:
-    """x̲: from which s²/(M σ²) on a value is more than noise."""
+    """x̲, the threshold of s²/(M σ²) above which a singular value is kept."""
     alpha = rows / columns
     tau = 2.5129 * math.sqrt(alpha)
     return (1 + tau) * (1 + alpha / tau)
@@ -49,7 +49,7 @@ def noise_variance(squares: Tensor, columns: int) -> Tensor:
     """The σ² of least free energy, from squared singular values [..., L] in descending order.
 
     The free energy has a kink wherever a value begins to be kept, and often a local minimum between two
-    kinks: so one is looked for in each of the most promising pieces, and the least of them is taken.
+    kinks. A minimum is searched in each of the most promising intervals, and the least of them is returned.
     """
     energy = _FreeEnergy(squares, columns)
     low, high = (bound[..., None] for bound in _bounds(squares, columns))
@@ -81,7 +81,7 @@ class _FreeEnergy:
         self._rows = squares.shape[-1]
         self._alpha = self._rows / columns
         self._limit = threshold(self._rows, columns)
-        # What is noise, added up from the smallest value on: behind each place, all that comes after it.
+        # Sums of the squares from each index to the end, added up from the smallest value on.
         sums = squares.flip(-1).cumsum(-1).flip(-1)
         self._behind = torch.cat([sums, torch.zeros_like(sums[..., :1])], -1)
 
@@ -102,7 +102,7 @@ class _FreeEnergy:
     def _parts(self, log_variances: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(which values are kept, their x, their τ; Σ x of the others)."""
         scale = self._columns * log_variances.exp()
-        # Values are in descending order: those that no variance keeps needn't be looked at.
+        # Values are in descending order: those that are kept at no variance are skipped.
         most = int((self._squares > self._limit * scale.amin(-1, keepdim=True)).sum(-1).max())
         ratios = self._squares[..., None, :most] / scale[..., None]
         kept = ratios > self._limit
@@ -119,7 +119,7 @@ def _bounds(squares: Tensor, columns: int) -> tuple[Tensor, Tensor]:
     rest = squares[..., first:]
     highest = squares.mean(-1) / columns
     lowest = torch.maximum(rest[..., 0] / (columns * threshold(rows, columns)), rest.mean(-1) / columns)
-    # Exactly low rank means no noise at all, and a matrix of zeros nothing but none.
+    # A matrix of exactly low rank, or of zeros, has no noise: its variance is kept above 0.
     limits = torch.finfo(squares.dtype)
     lowest = torch.maximum(lowest, highest * limits.eps).clamp_min(limits.tiny)
     return lowest.log(), torch.maximum(highest, lowest).log()

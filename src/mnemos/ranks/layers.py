@@ -1,4 +1,4 @@
-"""One number a layer, and one a network, from the spectra of a layer's two sides."""
+"""One number per layer, and one per network, from the spectra of a layer's two sides."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def network_value(values: Tensor, layout: Layout, how: Aggregation, linear: bool
     flat = values.flatten(-2)
     if how == "mean":
         return flat.mean(-1)
-    there = (flat > 0).sum(-1).clamp_min(1)
+    positive = (flat > 0).sum(-1).clamp_min(1)
     if how == "geometric":
-        logs = torch.where(flat > 0, flat, 1.0).log().sum(-1) / there
+        logs = torch.where(flat > 0, flat, 1.0).log().sum(-1) / positive
         return torch.where((flat > 0).any(-1), logs.exp(), 0.0)
     if how == "weighted":
         sizes = torch.tensor([min(slot.shape[:2]) for slot in ranked(layout, linear)], dtype=values.dtype)
         return (values.mean(-1) * sizes).sum(-1) / sizes.sum()
-    count = there if how == "l2-nonzero" else flat.shape[-1]
+    count = positive if how == "l2-nonzero" else flat.shape[-1]
     return (flat.square().sum(-1) / count).sqrt().log()

@@ -1,6 +1,6 @@
-"""What a layer's singular values say: numbers of a spectrum [..., L], zeros of which count as not there.
+"""Quantities of a spectrum [..., L], a layer's singular values, in which zeros count as absent.
 
-A spectrum without any value has rank 0, and everything else about it is 0 too.
+Of a spectrum without any value, all quantities are 0.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def rank(values: Tensor) -> Tensor:
-    """How many values there are."""
+    """The number of positive values."""
     return (values > 0).sum(-1).to(values.dtype)
 
 
@@ -30,7 +30,7 @@ def effective_rank(values: Tensor) -> Tensor:
 
 
 def stable_rank(values: Tensor) -> Tensor:
-    """Σ σ² / σ₁², as in the textbooks."""
+    """Σ σ² / σ₁², the usual definition."""
     return (values / _max(values)).square().sum(-1)
 
 
@@ -43,7 +43,7 @@ def knowledge_gain(values: Tensor, rows: int) -> Tensor:
 
 
 def condition_number(values: Tensor) -> Tensor:
-    """κ = σ₁ / the least value there is."""
+    """κ = σ₁ divided by the smallest positive value."""
     least = torch.where(values > 0, values, torch.inf).amin(-1)
     return values.amax(-1) / least
 
@@ -56,6 +56,6 @@ def stable_quality(values: Tensor, rows: int) -> Tensor:
 
 
 def _max(values: Tensor) -> Tensor:
-    """The greatest value, or 1 where there are none: 0 / 1 is the 0 that is wanted."""
+    """The greatest value, or 1 if there is none, so that quotients by it are 0."""
     greatest = values.amax(-1, keepdim=True)
     return torch.where(greatest > 0, greatest, 1.0)

@@ -3,9 +3,9 @@
 A convolution W [C_out, C_in, k, k] is a matrix in two ways: its mode-3 unfolding C_in × (C_out k²), the side
 of its input, and its mode-4 unfolding C_out × (C_in k²), the side of its output. Singular values are the
 square roots of the eigenvalues of the smaller Gram matrix, in double precision: several times as fast as a
-singular value decomposition in single precision, and closer to the truth, as products of two single-precision
-numbers are exact in double precision. (Below 1e-8 of the greatest value, what is seen is rounding; a
-decomposition in single precision ends at 1e-7.)
+singular value decomposition in single precision, and more accurate, as products of two single-precision
+numbers are exact in double precision. (Values below 1e-8 of the greatest are rounding errors; with a
+decomposition in single precision, those below 1e-7.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from mnemos.cores import cores
+from mnemos.common.cores import cores
 from mnemos.ranks.evbmf import evbmf
 from mnemos.vector import Kind, Layout, Slot
 
@@ -30,11 +30,11 @@ Quantity = Callable[[Tensor, int], Tensor]
 _Shape = tuple[int, int]
 
 _CHUNK = 8_000_000
-"""Numbers that the matrices in one thread's hands have at most, unless one alone has more (64 MB)."""
+"""The most numbers in the matrices of one thread (64 MB), unless a single matrix has more."""
 
 
 def ranked(layout: Layout, linear: bool = False) -> tuple[Slot, ...]:
-    """The tensors that have spectra: convolutions, and linear layers if asked for, in the layout's order."""
+    """The tensors that have spectra, in the layout's order: convolutions, and with `linear` linear layers."""
     kinds = {Kind.CONV, Kind.LINEAR} if linear else {Kind.CONV}
     return tuple(slot for slot in layout.parameters if slot.kind in kinds and len(slot.shape) > 1)
 
@@ -42,17 +42,17 @@ def ranked(layout: Layout, linear: bool = False) -> tuple[Slot, ...]:
 class Spectra:
     """The spectra of the ranked layers of K models [K, P] of one layout.
 
-    A layer with an entry that isn't finite has a spectrum of zeros: nothing can be said of it.
+    A layer with an entry that isn't finite has a spectrum of zeros.
     """
 
     def __init__(self, models: Tensor, layout: Layout, linear: bool = False) -> None:
         self.layers = ranked(layout, linear)
         self._models = models
-        self._alike: dict[_Shape, list[tuple[Slot, Side]]] = defaultdict(list)
+        self._by_shape: dict[_Shape, list[tuple[Slot, Side]]] = defaultdict(list)
         for slot in self.layers:
             for side in _distinct(slot):
                 rows, columns = _unfolded(slot, side)
-                self._alike[min(rows, columns), max(rows, columns)].append((slot, side))
+                self._by_shape[min(rows, columns), max(rows, columns)].append((slot, side))
 
     def of(self, quantity: Quantity, noisy: bool = False) -> Tensor:
         """A quantity of every layer's sides [K, layers, 2], in double precision; noisy: before EVBMF."""
@@ -61,7 +61,7 @@ class Spectra:
         spectra = self._noisy if noisy else self._kept
         found = {
             (slot.name, side): values
-            for shape, members in self._alike.items()
+            for shape, members in self._by_shape.items()
             for (slot, side), values in zip(members, spectra[shape], strict=True)
         }
         columns = [
@@ -76,21 +76,21 @@ class Spectra:
         """The singular values of all layers and models of a shape [layers, K, L], descending."""
         jobs = {
             shape: [
-                (_singular_values, some, slot, side)
+                (_singular_values, chunk, slot, side)
                 for slot, side in members
-                for some in torch.split(self._models, max(1, _CHUNK // (shape[0] * shape[1])))
+                for chunk in torch.split(self._models, max(1, _CHUNK // (shape[0] * shape[1])))
             ]
-            for shape, members in self._alike.items()
+            for shape, members in self._by_shape.items()
         }
         done = iter(_on_threads([job for group in jobs.values() for job in group]))
         return {
-            shape: torch.cat([next(done) for _ in group]).view(len(self._alike[shape]), -1, shape[0])
+            shape: torch.cat([next(done) for _ in group]).view(len(self._by_shape[shape]), -1, shape[0])
             for shape, group in jobs.items()
         }
 
     @cached_property
     def _kept(self) -> dict[_Shape, Tensor]:
-        """What EVBMF leaves of them."""
+        """The singular values after EVBMF."""
         done = _on_threads([(evbmf, values, shape[1]) for shape, values in self._noisy.items()])
         return {shape: kept for shape, (kept, _) in zip(self._noisy, done, strict=True)}
 
@@ -119,6 +119,6 @@ def _singular_values(models: Tensor, slot: Slot, side: Side) -> Tensor:
 
 
 def _on_threads(jobs: list[tuple[Any, ...]]) -> list[Any]:
-    """The results of functions with their arguments, on one intra-op thread each: the same on any machine."""
+    """The results of jobs (function, arguments …), on one intra-op thread each: the same on any machine."""
     with ThreadPoolExecutor(cores(), "ranks", torch.set_num_threads, (1,)) as pool:
         return [job.result() for job in [pool.submit(*job) for job in jobs]]

@@ -1,4 +1,4 @@
-"""Means and deviations, over seeds as a rule."""
+"""Means and standard deviations, mostly over seeds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def mean_of(values: Sequence[float]) -> float:
 
 
 def std_of(values: Sequence[float]) -> float | None:
-    """The standard deviation of a sample; None of fewer than two values, which have none."""
+    """The sample standard deviation; None for fewer than two values."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 
 def mean_of_known(values: Floats, axis: int) -> Floats:
-    """Means along an axis of what is a number; not a number where nothing is."""
+    """Means along an axis of the values that aren't NaN; NaN where all are."""
     known = np.isfinite(values)
     count = known.sum(axis)
     total = np.where(known, values, 0.0).sum(axis)
@@ -30,18 +30,19 @@ def mean_of_known(values: Floats, axis: int) -> Floats:
 
 
 def mean_curve(curves: Sequence[tuple[ArrayLike, Floats]]) -> tuple[Floats, Floats, Floats | None] | None:
-    """Places, mean and standard deviation (0 where there is one value) of curves given as (x, y).
+    """Average curves, each given as (x, y): returns x, mean and standard deviation.
 
-    A deviation of None says that there is one curve; None says that there is no point at all.
+    The standard deviation is 0 where a single curve has a value, and None if there is one curve in all.
+    Returns None without any curve.
     """
     if not curves:
         return None
-    x = np.concatenate([np.asarray(places, np.float64) for places, _ in curves])
+    x = np.concatenate([np.asarray(xs, np.float64) for xs, _ in curves])
     y = np.concatenate([values for _, values in curves])
     if len(curves) == 1:
         return x, y, None
-    places, of = np.unique(x, return_inverse=True)
-    count = np.bincount(of)
-    mean = np.bincount(of, y) / count
-    squares = np.bincount(of, (y - mean[of]) ** 2)
-    return places, mean, np.sqrt(squares / np.maximum(count - 1, 1))
+    xs, index = np.unique(x, return_inverse=True)
+    count = np.bincount(index)
+    mean = np.bincount(index, y) / count
+    squares = np.bincount(index, (y - mean[index]) ** 2)
+    return xs, mean, np.sqrt(squares / np.maximum(count - 1, 1))

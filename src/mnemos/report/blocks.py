@@ -1,8 +1,8 @@
-"""What a report is made of: tables, curves, bars, strips, maps, listings and text, before anything is drawn.
+"""The blocks of a report: tables, curves, bars, strips, maps, listings and text, as data.
 
-Panels turn runs into blocks. The page, the figures and the exported tables are drawn from blocks alone, so a
-panel is written once. Parts of a block know the groups they belong to, by which the page shows and hides
-them; parts without a group are always shown.
+Panels turn runs into blocks. The page, the figures and the exported tables are drawn from blocks, so a panel
+is written once for all three. Parts of a block name the groups of runs that they belong to; the page shows
+and hides them with their groups, and always shows parts without a group.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from mnemos.report.average import mean_of, std_of
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: what is shown, and what it is sorted by."""
+    """A cell of a table."""
 
     text: str
+    """What is shown."""
     value: float | str | None = None
+    """What the column is sorted by; None is sorted last."""
     best: bool = False
+    """Whether the cell is marked as the best of its column."""
     spread: float | None = None
-    """Standard deviation, of a mean that is also drawn."""
+    """The standard deviation of a mean that is also drawn."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Column:
 
     label: str
     kind: Literal["text", "number", "spread"] = "text"
-    """`spread`: a mean with its deviation, drawn as a dot in a bar."""
+    """`spread` is a mean with its standard deviation, drawn as a dot in a bar."""
     help: str = ""
 
 
@@ -47,45 +50,46 @@ class Row:
     cells: tuple[Cell, ...]
     groups: tuple[int, ...] = ()
     choice: int = 0
-    """Which of the table's choices it belongs to."""
+    """The index of the table's choice that the row belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Something that is shown, with a sentence that says what it is."""
+    """A part of a report with a title and an explanation."""
 
     id: str
     title: str
     text: str
+    """What is shown."""
     note: str = ""
     """What to keep in mind, in smaller print."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Block):
-    """Rows and columns; with `choices`, one of several sets of rows at a time (the first is exported)."""
+    """A table. With `choices`, the page shows the rows of one choice at a time; the first is exported."""
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     choice: str = ""
-    """What is chosen: `reference`."""
+    """What the reader chooses, such as `reference`."""
     choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Series:
-    """A curve with its band."""
+    """A curve with a band of one standard deviation."""
 
     label: str
     x: Floats
     mean: Floats
     std: Floats | None = None
-    """None: of one run, where there is no spread."""
+    """None for a curve of a single run."""
     groups: tuple[int, ...] = ()
     style: int = 0
-    """Colour, dashes and marker; that of the group, as a rule."""
+    """Which colour, dashes and marker to use; mostly the group's number."""
     owners: tuple[int, ...] = ()
-    """The group of each point, where a curve goes through several groups."""
+    """The group of each point, if a curve goes through several groups."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +110,12 @@ class Lines(Block):
     views: tuple[View, ...]
     log: bool = False
     marked: bool = False
-    """Every point is marked: there are few, and each counts."""
+    """Whether every point has a marker, because there are few."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The same part of all bars."""
+    """One part of all stacked bars: a value for each bar."""
 
     label: str
     values: Floats
@@ -128,7 +132,7 @@ class BarView:
     groups: tuple[int, ...] = ()
     """The groups that all bars belong to."""
     owners: tuple[int, ...] = ()
-    """Or the group of each bar."""
+    """The group of each bar, if bars belong to different groups."""
     note: str = ""
     unit: Literal["", "bytes", "seconds"] = ""
 
@@ -143,18 +147,18 @@ class Bars(Block):
 
 @dataclass(frozen=True)
 class Strip:
-    """A row that is of one kind for a while and then of another."""
+    """A row of stretches, each of one kind."""
 
     name: str
     ends: tuple[int, ...]
     """Where each stretch ends; the first begins at 1."""
     kinds: tuple[int, ...]
-    """What each stretch is of."""
+    """The kind of each stretch, as an index into the view's kinds."""
 
 
 @dataclass(frozen=True)
 class StripView:
-    """Strips that are read beside each other."""
+    """Strips that share an axis."""
 
     label: str
     kinds: tuple[str, ...]
@@ -174,27 +178,27 @@ class Strips(Block):
 
 @dataclass(frozen=True)
 class Frame:
-    """A matrix at one moment: of accuracies or, for a map that shows drops, of differences between them."""
+    """A matrix at one moment: of accuracies, or of their differences for a map that shows `drop`."""
 
     label: str
     rows: tuple[int | str, ...]
     columns: tuple[int | str, ...]
     values: Floats
     before: Floats | None = None
-    """Of each column, before what the rows did to it."""
+    """The accuracy on each column's data before the training of the rows' models."""
     owners: tuple[int, ...] = ()
-    """The group of each row, where rows are groups."""
+    """The group of each row, if rows are groups."""
 
     @property
     def lost(self) -> Floats:
-        """before − values."""
+        """The accuracy that was lost: before − values."""
         assert self.before is not None
         lost: Floats = self.before - self.values
         return lost
 
     @property
     def own(self) -> NDArray[np.bool_]:
-        """Where a row meets itself; nothing is compared where rows are groups."""
+        """Whether an entry is a client's model on the client's own data; never if rows are groups."""
         if self.owners or self.before is None:
             return np.zeros(self.values.shape, bool)
         same: NDArray[np.bool_] = np.equal.outer(np.array(self.rows), np.array(self.columns))
@@ -203,18 +207,18 @@ class Frame:
 
 @dataclass(frozen=True)
 class Map:
-    """What is drawn of a frame."""
+    """How a frame is drawn."""
 
     title: str
     shows: Literal["lost", "value", "drop"]
-    """before − values with the means of others beneath and beside; the values, with `before` beneath; or
-    values that are differences already."""
+    """`lost`: before − values, with the means over other clients beneath and beside. `value`: the values,
+    with `before` beneath. `drop`: the values, which are differences already."""
     rows: str
     columns: str
     scale: str
     """What the colours mean."""
     most: float = 1.0
-    """Colours go from 0 to it; of differences, from minus it."""
+    """The value of the last colour; the first is 0, or −`most` for differences."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class HeatMaps(Block):
-    """Matrices as colours: one item at a time, and a slider over its frames."""
+    """Heat-maps of matrices: one item at a time, with a slider over its frames."""
 
     choice: str
     maps: tuple[Map, ...]
@@ -238,11 +242,11 @@ class HeatMaps(Block):
 
 @dataclass(frozen=True)
 class Listing:
-    """Lines to copy, with facts beside them."""
+    """Lines of text to copy, with facts beside them."""
 
     label: str
     parts: tuple[tuple[str, str], ...]
-    """Heading and text."""
+    """The heading and text of each part."""
     facts: tuple[tuple[str, str], ...] = ()
     groups: tuple[int, ...] = ()
 
@@ -273,7 +277,10 @@ def whole(value: int) -> Cell:
 
 
 def spread(values: Sequence[float], *, diverged: int = 0, percent: bool = True, best: bool = False) -> Cell:
-    """`42.1 ± 0.3 %` of the values of several seeds, with the number that did not converge."""
+    """A cell such as `42.1 ± 0.3 % (1 NC)`, from the values of several seeds.
+
+    `diverged` is the number of seeds that did not converge.
+    """
     values = [value for value in values if math.isfinite(value)]
     if not values:
         return Cell("NC" if diverged else "–", None)
@@ -286,10 +293,10 @@ def spread(values: Sequence[float], *, diverged: int = 0, percent: bool = True, 
 
 
 def minus(text: str) -> str:
-    """A number's text with the sign of mathematics."""
+    """The text of a number with a typographic minus sign."""
     return text.replace("-", "−")
 
 
 def rate(value: float) -> str:
-    """A learning rate, short: `0.03`, `1e-05`."""
+    """The text of a learning rate, such as `0.03` or `1e-05`."""
     return f"{value:g}"

@@ -1,120 +1,123 @@
-"""Runs that differ in their seed alone, together; and what to call them."""
+"""Groups of runs that differ in their seed alone, and the labels of groups."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemos.experiment import Experiment
-from mnemos.overrides import flatten
-from mnemos.report.reading import Note, Reading
-from mnemos.runs.study import recorded
+from mnemos.experiment.experiment import Experiment
+from mnemos.experiment.overrides import flatten
+from mnemos.report.reading import Note, RunReading
+from mnemos.studies.study import recorded
 
 _NOT_THE_METHOD = {"seed", "engine", "evaluate", "measures"}
-"""Fields that runs of one group may differ in."""
+"""Fields in which the runs of a group may differ."""
 
 _MOST_NOTES = 3
-"""Fields that a label can name; if there are more, it names the run's directory."""
+"""A label names this many fields at most; if more are needed, it names the run's directory."""
 
 _FIRST = ("data.name", "method.name", "method.loss.name")
-"""Fields that groups are ordered by before all others."""
+"""Fields by which groups are ordered first."""
 
 Settings = dict[str, Any]
-"""What makes a group, by dotted names."""
+"""The fields that the runs of a group have in common, by dotted name."""
 
 
 @dataclass(frozen=True)
-class Group:
-    """Runs of one experiment, by seed."""
+class RunGroup:
+    """Runs of the same experiment with different seeds."""
 
     id: int
     label: str
-    readings: tuple[Reading, ...]
+    readings: tuple[RunReading, ...]
     settings: Settings
 
     @property
     def experiment(self) -> Experiment:
-        """That of the first seed."""
+        """The experiment of the first seed."""
         return self.readings[0].experiment
 
     @property
     def accuracies(self) -> dict[int, float]:
         """The final accuracies of the runs that have one, by seed."""
-        return {one.seed: one.accuracy for one in self.readings if one.accuracy is not None}
+        return {reading.seed: reading.accuracy for reading in self.readings if reading.accuracy is not None}
 
     @property
     def diverged(self) -> int:
         """How many runs did not converge."""
-        return sum(one.diverged for one in self.readings)
+        return sum(reading.diverged for reading in self.readings)
 
     @property
     def data(self) -> str:
-        """The data set, to keep those of different ones apart."""
+        """A text that is equal for groups with the same data set."""
         return json.dumps(self.experiment.data.dump(), sort_keys=True)
 
 
-def _furthest(one: Reading) -> Any:
-    return one.status.status == "finished", one.rounds, sum(map(len, one.records.values()))
+def _furthest(reading: RunReading) -> Any:
+    """A key that is larger for a run that is finished, or else has gone further."""
+    return reading.status.status == "finished", reading.rounds, sum(map(len, reading.records.values()))
 
 
 def group(
-    readings: Sequence[Reading],
+    readings: Sequence[RunReading],
     note: Note,
     *,
-    better: Callable[[Reading], Any] = _furthest,
+    better: Callable[[RunReading], Any] = _furthest,
     ordered: bool = True,
-) -> list[Group]:
-    """Runs by what was run, and by seed; of a seed that was run twice, the `better` run, the first of equals.
+) -> list[RunGroup]:
+    """Group runs that differ in their seed alone.
 
-    Labels and order are those of a study, if exactly one covers all runs; else labels say what differs, and
-    groups are ordered by it (or come in the order of the runs).
+    Of a seed that was run twice, the run with the larger `better` is used (the first of equals), and `note`
+    is called with a sentence about the other. Labels and order are those of a study, if exactly one study
+    covers all runs. Else labels say what differs, and groups are ordered by that if `ordered`, or come in the
+    order of the runs.
     """
-    found: dict[str, dict[int, Reading]] = {}
-    for one in readings:
-        runs = found.setdefault(json.dumps(settings_of(one.experiment), sort_keys=True), {})
-        if one.seed in runs:
-            one, less = sorted((runs[one.seed], one), key=better, reverse=True)
-            note(f"left out: {less.run.path}: same method, settings and seed as {one.run.path}")
-        runs[one.seed] = one
+    found: dict[str, dict[int, RunReading]] = {}
+    for reading in readings:
+        runs = found.setdefault(json.dumps(settings_of(reading.experiment), sort_keys=True), {})
+        if reading.seed in runs:
+            reading, less = sorted((runs[reading.seed], reading), key=better, reverse=True)
+            note(f"left out: {less.run.path}: same method, settings and seed as {reading.run.path}")
+        runs[reading.seed] = reading
     listed = [tuple(runs[seed] for seed in sorted(runs)) for runs in found.values()]
     settings = [settings_of(runs[0].experiment) for runs in listed]
     study = _study_names(listed)
     order = list(range(len(listed)))
     if study is not None:
         names = [name for _, name in study]
-        order.sort(key=lambda place: study[place][0])
+        order.sort(key=lambda index: study[index][0])
     else:
         names = labels(settings, [runs[0].run.path for runs in listed])
         if ordered:
             fields = [*_FIRST, *_differing(settings)]
-            order.sort(key=lambda place: _rank(settings[place], fields))
-    return [Group(place, names[old], listed[old], settings[old]) for place, old in enumerate(order)]
+            order.sort(key=lambda index: _rank(settings[index], fields))
+    return [RunGroup(index, names[old], listed[old], settings[old]) for index, old in enumerate(order)]
 
 
 def settings_of(experiment: Experiment) -> Settings:
-    """All fields that make a group, flat: `{"local.lr": 0.1, …}`."""
+    """The settings that the runs of a group have in common, by dotted name: `{"local.lr": 0.1, …}`."""
     return dict(flatten(experiment.model_dump(mode="json", exclude=_NOT_THE_METHOD)))
 
 
+def no_code(experiment: Experiment) -> str:
+    """A clause: why something can't be computed from an experiment that names code by import path."""
+    return f"that takes {', '.join(experiment.not_imported)}, and a report imports no code"
+
+
 def labels(everything: Sequence[Settings], paths: Sequence[Path]) -> list[str]:
-    """Method and loss of each, with what else differs; if that is much, with what tells them apart; and if
-    that is much too, with what each has that most haven't."""
+    """A label for each group: its method and loss, and the fields in which it differs from others.
+
+    If these are more than `_MOST_NOTES`, the label has a few fields that tell all groups apart; if these are
+    still more, those in which the group differs from most; and if these are more, the run's directory.
+
+    `everything` are the groups' settings, `paths` the directories of their first runs.
+    """
     names = [f"{own['method.name']} + {own['method.loss.name']}" for own in everything]
-    # The name tells methods apart; what else differs, such as a learning rate, it doesn't tell.
-    others = [field for field in _differing(everything) if not field.startswith("method.")]
-    order = {field: place for place, field in enumerate(_fields(everything))}
-    noted = {}
-    for name in set(names):
-        alike = [own for own, theirs in zip(everything, names, strict=True) if theirs == name]
-        within = [field for field in _differing(alike) if field.startswith("method.")]
-        noted[name] = sorted([*within, *others], key=lambda field: order[field])
-    if any(len(fields) > _MOST_NOTES for fields in noted.values()):
-        few = _telling(everything, names, [field for field in order if field in set().union(*noted.values())])
-        noted = dict.fromkeys(noted, few)
+    noted = _noted_fields(everything, names)
     found = []
     for name, own, path in zip(names, everything, paths, strict=True):
         fields = noted[name]
@@ -128,31 +131,53 @@ def labels(everything: Sequence[Settings], paths: Sequence[Path]) -> list[str]:
     ]
 
 
+def _noted_fields(everything: Sequence[Settings], names: Sequence[str]) -> dict[str, list[str]]:
+    """The fields that labels name beside the name of method and loss, by that name.
+
+    Fields of the method differ between methods anyway, so they count only if they differ within a name.
+    """
+    others = [field for field in _differing(everything) if not field.startswith("method.")]
+    order = {field: index for index, field in enumerate(_fields(everything))}
+    noted = {}
+    for name in set(names):
+        alike = [own for own, theirs in zip(everything, names, strict=True) if theirs == name]
+        within = [field for field in _differing(alike) if field.startswith("method.")]
+        noted[name] = sorted([*within, *others], key=lambda field: order[field])
+    if all(len(fields) <= _MOST_NOTES for fields in noted.values()):
+        return noted
+    few = _telling(everything, names, [field for field in order if field in set().union(*noted.values())])
+    return dict.fromkeys(noted, few)
+
+
 def _usual(everything: Sequence[Settings], field: str) -> str:
-    """The value that most have, the first of equals."""
+    """The most frequent value of a field, the first of equals."""
     return Counter(short(own.get(field)) for own in everything).most_common(1)[0][0]
 
 
 def _telling(everything: Sequence[Settings], names: Sequence[str], fields: Sequence[str]) -> list[str]:
-    """Few of the fields that tell all apart: again and again the one that tells most, the first of equals."""
+    """A few of the fields that together with the names tell all settings apart; all fields if none do.
+
+    Each time, the field that tells most of them apart is added, the first of equals.
+    """
     chosen: list[str] = []
     seen = {field: [short(own.get(field)) for own in everything] for field in fields}
     keys: list[tuple[str, ...]] = [(name,) for name in names]
     while len(set(keys)) < len(keys):
         best = max(fields, key=lambda field: len(set(zip(keys, seen[field], strict=True))))
         if best in chosen:
-            return list(fields)  # nothing tells the rest apart
+            return list(fields)  # no field tells the rest apart
         chosen.append(best)
         keys = [(*key, value) for key, value in zip(keys, seen[best], strict=True)]
     return sorted(chosen, key=list(fields).index)
 
 
 def _fields(everything: Sequence[Settings]) -> dict[str, None]:
-    """All fields, each once, in the order in which they first come."""
+    """All fields, each once, in the order in which they first appear."""
     return dict.fromkeys(field for own in everything for field in own)
 
 
 def _differing(everything: Sequence[Settings]) -> list[str]:
+    """The fields that don't have the same value in all settings."""
     if not everything:
         return []
     first, missing = everything[0], object()
@@ -164,14 +189,14 @@ def _differing(everything: Sequence[Settings]) -> list[str]:
 
 
 def short(value: object) -> str:
-    """A value as a label has it: `1e+12`, not `1000000000000.0`, as long as nothing is lost."""
+    """The text of a value in a label: `1e+12` instead of `1000000000000.0`, if that is exact."""
     if isinstance(value, float) and float(f"{value:g}") == value:
         return f"{value:g}"
     return str(value)
 
 
 def _rank(own: Settings, fields: Sequence[str]) -> list[tuple[bool, float, str]]:
-    """What groups are ordered by: the values of some fields; numbers as numbers, and before words."""
+    """A key to order groups by: the values of some fields; numbers come before words."""
     values = [own.get(field) for field in fields]
     return [
         (False, float(value), "") if isinstance(value, int | float) else (True, 0.0, str(value))
@@ -179,23 +204,33 @@ def _rank(own: Settings, fields: Sequence[str]) -> list[tuple[bool, float, str]]
     ]
 
 
-def _study_names(groups: Sequence[Sequence[Reading]]) -> list[tuple[int, str]] | None:
-    """Place and name of each group in the one study that has all runs; None if there is no such study."""
-    runs = [[one.run.path.resolve() for one in runs] for runs in groups]
+def _study_names(groups: Sequence[Sequence[RunReading]]) -> list[tuple[int, str]] | None:
+    """The position and name of each group in the only study that covers all runs; None without one."""
+    runs = [[reading.run.path.resolve() for reading in runs] for runs in groups]
     folders = {path.parent for paths in runs for path in paths}
     if len(folders) != 1:
         return None
-    found = []
-    for path in sorted(folders.pop().glob("*.study.json")):
-        variants = recorded(path)
-        of: dict[str, list[str]] = {}
-        for variant, members in variants.items():
-            for member in members:
-                of.setdefault(member, []).append(variant)
-        if all(path.name in of for paths in runs for path in paths):
-            # The same experiment under two names was run once.
-            names = [list(dict.fromkeys(name for path in paths for name in of[path.name])) for paths in runs]
-            places = [list(variants).index(known[0]) for known in names]
-            found.append(list(zip(places, map(" / ".join, names), strict=True)))
+    names = [[path.name for path in paths] for paths in runs]
+    studies = (_names_in(recorded(path), names) for path in sorted(folders.pop().glob("*.study.json")))
+    found = [study for study in studies if study is not None]
     unique = len(found) == 1 and len({name for _, name in found[0]}) == len(groups)
     return found[0] if unique else None
+
+
+def _names_in(
+    variants: Mapping[str, Sequence[str]], groups: Sequence[Sequence[str]]
+) -> list[tuple[int, str]] | None:
+    """The position and name of each group in a study; None if the study doesn't have all runs.
+
+    `variants` are the study's names of run directories by variant, `groups` those of each group.
+    """
+    of: dict[str, list[str]] = {}
+    for variant, members in variants.items():
+        for member in members:
+            of.setdefault(member, []).append(variant)
+    if not all(run in of for runs in groups for run in runs):
+        return None
+    # An experiment that the study has under two names was run once.
+    names = [list(dict.fromkeys(name for run in runs for name in of[run])) for runs in groups]
+    positions = [list(variants).index(known[0]) for known in names]
+    return list(zip(positions, map(" / ".join, names), strict=True))

@@ -1,4 +1,4 @@
-"""The report of runs in progress, served on loopback: a page, and the data it asks for again and again."""
+"""The report of runs in progress, served on this machine: a page, and the data that it keeps asking for."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from mnemos.common.shortage import shortage
 from mnemos.errors import ConfigError
 
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; "
     "connect-src 'self'"
 )
-"""What the page may load: nothing but itself and its data."""
+"""The page's content security policy: it may load itself and its data alone."""
 
 
 @dataclass
 class Latest:
-    """A value that is made anew when something has changed, and not more often than it can be made."""
+    """A value that is made again when something has changed; at most a fifth of the time is spent on that."""
 
     make: Callable[[], dict[str, Any]]
     signature: Callable[[], object]
-    """Differs when `make` would give something else."""
+    """Returns a value that changes when the result of `make` would."""
 
     _body: bytes = b""
     _tag: str = ""
@@ -46,22 +47,22 @@ class Latest:
                 self._body = json.dumps(self.make(), separators=(",", ":"), allow_nan=False).encode()
                 self._tag = f'"{hashlib.sha256(self._body).hexdigest()[:16]}"'
                 self._of = now
-                # Reading many runs takes its time: most of a core is left to those that train.
+                # Reading many runs takes long, and most of a core is to be left to the training.
                 self._not_before = time.monotonic() + 4 * (time.monotonic() - begin)
             return self._body, self._tag
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers for the page and its data, and for nothing else."""
+    """Answers requests for the page and for its data, and refuses all others."""
 
     server: _Server
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """The page at /, its data at /data.json."""
+        """Send the page for /, and its data for /data.json."""
         host = self.headers.get("Host", "").partition(":")[0]
         if host not in ("127.0.0.1", "localhost"):
-            # A page elsewhere that has its own name point to this machine must not read along.
+            # DNS rebinding: a web page whose name resolves to this machine must not read the report.
             return self._answer(HTTPStatus.FORBIDDEN, b"only for this machine", "text/plain")
         path = self.path.partition("?")[0]
         if path == "/":
@@ -86,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal belongs to the runs."""
+        """Print nothing, because the terminal shows the runs."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -97,20 +98,28 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Not a word about a browser that is gone before it has its answer."""
-        if not isinstance(sys.exception(), ConnectionError):
+        """Ignore a browser that has closed its connection; print a sentence if memory or disk runs out."""
+        error = sys.exception()
+        sentence = shortage(error) if error else None
+        if sentence:
+            sys.stderr.write(f"{sentence}\n")
+        elif not isinstance(error, ConnectionError):
             super().handle_error(request, client_address)
 
 
 @contextmanager
 def serve(page: Callable[[], str], data: Latest, port: int = 0) -> Iterator[str]:
-    """Serve on loopback (port 0: a free one) until the block ends; gives the address."""
+    """Serve on the loopback address until the block ends, and yield the URL; port 0 takes a free port."""
     try:
         server = _Server(port, page, data)
     except OSError as error:
         raise ConfigError(f"found {port}; it can't be used ({error.strerror})", "port") from None
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="report", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        server.server_close()
+        raise
     try:
         yield f"http://127.0.0.1:{server.server_port}/"
     finally:

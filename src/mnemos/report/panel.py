@@ -1,7 +1,7 @@
 """The interface of panels, and the registry that finds them.
 
-A panel is one file in `report/panels`: it turns groups of runs into blocks, and gives none when the runs
-don't have what it shows. The page, the figures and the tables come from the blocks.
+A panel is one file in `report/panels`. It turns groups of runs into blocks, or yields none if the runs don't
+have what it shows. The page, the figures and the tables are drawn from the blocks.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from mnemos.registry import Part, Registry
+from mnemos.common.registry import Part, Registry
 from mnemos.report.blocks import Block
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 
 
 class Panel(Part):
@@ -20,11 +20,11 @@ class Panel(Part):
 
     title: ClassVar[str]
     order: ClassVar[int]
-    """Where it stands: panels with smaller numbers come first."""
+    """The panel's position: panels with smaller numbers come first."""
 
     @abstractmethod
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """What it has to show of these runs; nothing, if they don't have the data."""
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """The blocks for these runs; none if they don't have the data."""
 
 
 panels: Registry[Panel] = Registry("panel", Panel, "mnemos.report.panels")

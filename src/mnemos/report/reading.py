@@ -1,4 +1,4 @@
-"""A run as reports want it: everything read once, the metrics by kind."""
+"""Reading runs for reports: everything once, with the metrics in columns by name and kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mnemos.data.partition import Floats
 from mnemos.errors import ConfigError, MnemosError
-from mnemos.experiment import Experiment
+from mnemos.experiment.experiment import Experiment
 from mnemos.runs.run import Run, Status, runs_in
 from mnemos.runs.store import BY, read_seconds
 
@@ -21,50 +21,51 @@ Whole = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Rows:
-    """All records of one name and one kind, in the order they were written."""
+class MetricRows:
+    """All records of a metric that are about the same columns, in the order in which they were written."""
 
     round: Whole
     value: Floats
     by: dict[str, Whole]
-    """Of the columns that the records have: client, model, task, class, and layer as a place in `layers`."""
+    """What each record is about, by column: client, model, task, class, or layer (an index into `layers`)."""
 
-    def where(self, chosen: NDArray[np.bool_]) -> Rows:
-        """Those that are chosen."""
+    def where(self, chosen: NDArray[np.bool_]) -> MetricRows:
+        """The records for which `chosen` is true."""
         by = {key: ids[chosen] for key, ids in self.by.items()}
-        return Rows(self.round[chosen], self.value[chosen], by)
+        return MetricRows(self.round[chosen], self.value[chosen], by)
 
-    def at(self, number: int) -> Rows:
-        """Those of one round."""
-        return self.where(self.round == number)
+    def at(self, round: int) -> MetricRows:
+        """The records of a round."""
+        return self.where(self.round == round)
 
     @property
-    def finite(self) -> Rows:
-        """Those whose value is a number."""
+    def finite(self) -> MetricRows:
+        """The records whose value is finite."""
         return self.where(np.isfinite(self.value))
 
     def __len__(self) -> int:
         return len(self.round)
 
 
-_NOTHING = Rows(np.zeros(0, np.int32), np.zeros(0), {})
+_NOTHING = MetricRows(np.zeros(0, np.int32), np.zeros(0), {})
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A run, read."""
+class RunReading:
+    """The content of a run's directory, for reports."""
 
     run: Run
     experiment: Experiment
     status: Status
     rounds: int
-    """Rounds done so far."""
+    """The number of rounds that are done."""
     seconds: Floats
-    """Of each round, as far as it is known."""
+    """The seconds of each round whose time is known."""
     environment: dict[str, Any]
     engine: dict[str, Any]
     privacy: dict[str, Any]
-    records: dict[tuple[str, tuple[str, ...]], Rows]
+    records: dict[tuple[str, tuple[str, ...]], MetricRows]
+    """Records by the metric's name and by the columns that they are about."""
     layers: tuple[str, ...] = ()
     """The names of the layers that records are about."""
 
@@ -75,7 +76,7 @@ class Reading:
 
     @property
     def seed(self) -> int:
-        """The seed."""
+        """The experiment's seed."""
         return self.experiment.seed
 
     @property
@@ -85,51 +86,52 @@ class Reading:
 
     @property
     def accuracy(self) -> float | None:
-        """The final accuracy: test over the last rounds, validation where there is no test."""
+        """The final accuracy of a finished run: test over the last rounds, or validation without a test."""
         return self.status.accuracy if self.status.status == "finished" else None
 
-    def of(self, name: str, *by: str) -> Rows:
-        """The records of a name that are about exactly these: `of("after_accuracy", "client", "model")`."""
+    def of(self, name: str, *by: str) -> MetricRows:
+        """The records of a metric about exactly these columns: `of("after_accuracy", "client", "model")`."""
         return self.records.get((name, tuple(sorted(by))), _NOTHING)
 
     def names(self, *by: str) -> list[str]:
-        """The names of the records that are about exactly these, in the order they were first written."""
+        """The metrics with records about exactly these columns, in the order in which they first appear."""
         return [name for name, about in self.records if about == tuple(sorted(by))]
 
 
 class Reader:
-    """Reads runs, and each again only when its files have changed: for a page that follows runs."""
+    """Reads runs, and reads a run again only when its files have changed; for a page that follows runs."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[object, Reading]] = {}
+        self._known: dict[Path, tuple[object, RunReading]] = {}
 
-    def read(self, runs: Iterable[Run]) -> tuple[list[Reading], list[str]]:
+    def read(self, runs: Iterable[Run]) -> tuple[list[RunReading], list[str]]:
         """The runs that can be read, and a sentence for each that can't."""
-        known: dict[Path, tuple[object, Reading]] = {}
+        known: dict[Path, tuple[object, RunReading]] = {}
         notes = []
         for run in runs:
             try:
-                known[run.path] = self._one(run)
+                known[run.path] = self._read(run)
             except (MnemosError, OSError) as error:
                 notes.append(f"left out: {run.path}, which can't be read ({error})")
         self._known = known  # without runs that are gone
         return [reading for _, reading in known.values()], notes
 
-    def _one(self, run: Run) -> tuple[object, Reading]:
+    def _read(self, run: Run) -> tuple[object, RunReading]:
+        """A run's signature, which changes with its files, and its content."""
         signature = run.stamp("metrics.jsonl", "status.json", "experiment.yaml")
         known = self._known.get(run.path)
-        # Whether a run is still running shows in a lock, not in a file's time.
+        # Whether a run is still running is known from its lock; no file changes when it stops.
         if known is None or known[0] != signature or known[1].status.status == "running":
             return signature, read(run)
         return known
 
 
-def read(run: Run) -> Reading:
-    """Everything a report may want to know of a run."""
+def read(run: Run) -> RunReading:
+    """Read everything that a report may need of a run."""
     metrics = run.metrics
     status = run.status
     rounds = max([status.rounds, *metrics["round"].iloc[-1:].tolist()])
-    return Reading(
+    return RunReading(
         run,
         run.experiment,
         status,
@@ -143,7 +145,7 @@ def read(run: Run) -> Reading:
 
 
 def runs_of(paths: Sequence[Path]) -> list[Run]:
-    """The runs at some places (each a run or a folder with runs), each once; there must be some at each."""
+    """The runs at some paths, each once. Each path must be a run, or a folder with at least one run."""
     runs: dict[Path, Run] = {}
     for path in paths:
         if not path.is_dir():
@@ -155,25 +157,25 @@ def runs_of(paths: Sequence[Path]) -> list[Run]:
     return list(runs.values())
 
 
-def by_kind(metrics: pd.DataFrame) -> tuple[dict[tuple[str, tuple[str, ...]], Rows], tuple[str, ...]]:
-    """A run's metrics, split by name and by what they are about, and its layers' names.
+def by_kind(metrics: pd.DataFrame) -> tuple[dict[tuple[str, tuple[str, ...]], MetricRows], tuple[str, ...]]:
+    """A run's metrics, split by name and by the columns that they are about, and the names of its layers.
 
-    It takes a third of the data frame's memory.
+    They take a third of the data frame's memory.
     """
     codes, names = pd.factorize(metrics["name"])
     in_layers, layers = pd.factorize(metrics["layer"])
     has = [metrics[column].notna().to_numpy() for column in BY]
-    kinds = codes * 2 ** len(BY) + sum(there * 2**place for place, there in enumerate(has))
+    kinds = codes * 2 ** len(BY) + sum(there * 2**bit for bit, there in enumerate(has))
     order = np.argsort(kinds, kind="stable")
     edges = np.flatnonzero(np.diff(kinds[order])) + 1
     columns = {key: metrics[key].to_numpy(np.int32, na_value=-1) for key in ("round", *BY[:-1])}
     columns["layer"] = in_layers.astype(np.int32)
     values = metrics["value"].to_numpy()
     found = {}
-    for places in np.split(order, edges) if len(order) else []:
-        code, about = divmod(int(kinds[places[0]]), 2 ** len(BY))
-        by = tuple(sorted(key for place, key in enumerate(BY) if about >> place & 1))
-        rows = Rows(columns["round"][places], values[places], {key: columns[key][places] for key in by})
+    for chosen in np.split(order, edges) if len(order) else []:
+        code, about = divmod(int(kinds[chosen[0]]), 2 ** len(BY))
+        by = tuple(sorted(key for bit, key in enumerate(BY) if about >> bit & 1))
+        rows = MetricRows(columns["round"][chosen], values[chosen], {key: columns[key][chosen] for key in by})
         found[str(names[code]), by] = rows
     return found, tuple(map(str, layers))
 
@@ -183,4 +185,4 @@ def _json(run: Run, name: str) -> dict[str, Any]:
 
 
 Note = Callable[[str], None]
-"""Takes a sentence about something that was left out."""
+"""A function that takes a sentence about something that was left out."""

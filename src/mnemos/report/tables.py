@@ -1,4 +1,4 @@
-"""Tables as Markdown, CSV and LaTeX."""
+"""Writing a report's tables as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mnemos.common.files import write_atomically
 from mnemos.errors import ConfigError
-from mnemos.files import write_atomically
 from mnemos.report.blocks import Block, Cell, Table
 
 _LATEX = {
@@ -35,13 +35,13 @@ _LATEX = {
     "α": r"$\alpha$",
     "β": r"$\beta$",
 }
-"""Characters that mean something else in LaTeX, or that its fonts don't have."""
+"""Characters that have a meaning in LaTeX, or that its fonts lack."""
 
 _MARKDOWN = str.maketrans({char: f"\\{char}" for char in "\\`*_{}[]<>|#~"} | {"\n": " "})
 
 
 def write_tables(blocks: Sequence[Block], folder: Path) -> list[Path]:
-    """Write every table of a report, in the three forms."""
+    """Write every table of a report in the three formats; returns the files."""
     forms: dict[str, Callable[[Table], str]] = {".md": markdown, ".csv": as_csv, ".tex": latex}
     written = []
     for block in blocks:
@@ -58,7 +58,7 @@ def write_tables(blocks: Sequence[Block], folder: Path) -> list[Path]:
 
 
 def markdown(table: Table) -> str:
-    """With title and explanation; the best in bold."""
+    """A table in Markdown, with title and explanation; the best values are bold."""
     lines = [
         f"## {_in_markdown(table.title)}",
         "",
@@ -76,11 +76,11 @@ def markdown(table: Table) -> str:
 
 
 def as_csv(table: Table) -> str:
-    """Numbers in full, for further work; a mean's deviation has a column of its own."""
+    """A table as CSV, with numbers in full precision; standard deviations have columns of their own."""
     rows = _rows(table)
     spread = [
-        column.kind == "spread" or any(cells[place].spread is not None for cells in rows)
-        for place, column in enumerate(table.columns)
+        column.kind == "spread" or any(cells[index].spread is not None for cells in rows)
+        for index, column in enumerate(table.columns)
     ]
     heads: list[str] = []
     for column, deviates in zip(table.columns, spread, strict=True):
@@ -91,7 +91,7 @@ def as_csv(table: Table) -> str:
     for cells in rows:
         row: list[object] = []
         for column, cell, deviates in zip(table.columns, cells, spread, strict=True):
-            # A number if the text says nothing else; of what is sorted by a number, such as a list, the text.
+            # A text column may be sorted by a number, as a list by its length; the text is what counts.
             row.append(cell.text if column.kind == "text" else "" if cell.value is None else cell.value)
             if deviates:
                 row.append("" if cell.spread is None else cell.spread)
@@ -100,7 +100,7 @@ def as_csv(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A `tabular` in the style of booktabs, with title and explanation as comments; the best in bold."""
+    """A table as LaTeX code with booktabs; title and explanation are comments, best values are bold."""
     kinds = "".join("l" if column.kind == "text" else "r" for column in table.columns)
     lines = [
         *(f"% {' '.join(text.split())}" for text in (table.title, _explained(table), table.note) if text),
@@ -118,6 +118,7 @@ def latex(table: Table) -> str:
 
 
 def _rows(table: Table) -> list[tuple[Cell, ...]]:
+    """The rows of the table's first choice."""
     return [row.cells for row in table.rows if row.choice == 0]
 
 

@@ -1,4 +1,4 @@
-"""A report of any set of runs: a page, figures and tables."""
+"""Writing a report of any set of runs: a page, figures and tables."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mnemos.common.files import write_atomically
 from mnemos.errors import ConfigError, DataError
-from mnemos.files import write_atomically
 from mnemos.report.page.collect import as_data, gather
 from mnemos.report.page.render import render
 from mnemos.report.reading import runs_of
@@ -16,7 +16,7 @@ from mnemos.report.tables import write_tables
 
 @dataclass(frozen=True)
 class Report:
-    """What was written."""
+    """The files of a report, and what it covers."""
 
     page: Path
     runs: int
@@ -60,8 +60,8 @@ def write_report(
         raise ConfigError(f"{page}: the report can't be written ({error.strerror})") from None
     written = Report(page, sum(len(group.readings) for group in found.groups), len(found.groups), found.notes)
     if figures is not None:
-        # Here, as it brings matplotlib along, which other users of the package needn't wait for.
-        from mnemos.report.figures import draw_figures, not_drawn
+        # Imported here, because matplotlib takes long to import and nothing else needs it.
+        from mnemos.report.plots.figures import draw_figures, not_drawn
 
         written.notes.extend(not_drawn(found.blocks))
         written.figures.extend(draw_figures(found.blocks, Path(figures)))

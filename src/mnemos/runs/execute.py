@@ -1,4 +1,4 @@
-"""Carrying out a run: from the first round, or from where it stopped."""
+"""Executing a run: a new one from its first round, or an interrupted one from its last checkpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
@@ -16,24 +16,26 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from mnemos.client import fresh_model
-from mnemos.cores import cores
+from mnemos.client.trainer import fresh_model
+from mnemos.common.cores import cores
+from mnemos.common.files import Lock, write_atomically
 from mnemos.engines.engine import Engine, Runner
 from mnemos.errors import ConfigError, DataError, DivergedError, PausedError
-from mnemos.experiment import Experiment
-from mnemos.federation import Federation, Outcome
-from mnemos.files import write_atomically
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation, Outcome
 from mnemos.measures.measure import Record
 from mnemos.runs.checkpoint import Checkpoints
 from mnemos.runs.releases import Releases, SpentError
 from mnemos.runs.run import Run, Status, create
+from mnemos.runs.stops import StoppedError, check_directory, stops
 from mnemos.runs.store import Store, overall, read_metrics
+from mnemos.runs.trust import Trust, remember_own
 from mnemos.vector import save_model
 from mnemos.version import __version__
 
 
 class Observer(Protocol):
-    """Someone who watches a run: a progress bar, a tracker, a test."""
+    """What is told about a run while it goes on: a progress bar, a tracker, a test."""
 
     run: Run | None
     """The run, once it has a directory."""
@@ -42,23 +44,23 @@ class Observer(Protocol):
         """The run is about to do the round after `round`."""
 
     def warned(self, sentence: str) -> None:
-        """Something about the experiment is known to hurt."""
+        """A choice of the experiment is known to hurt its result; the sentence says which."""
 
     def preparing(self, done: int, total: int, note: str) -> None:
-        """What the model starts from is being trained: so many steps are done, and how well it goes."""
+        """The model is being pre-trained: `done` of `total` steps are done; `note` says how well it goes."""
 
     def engine(self, runner: Runner) -> None:
-        """The engine is known."""
+        """The engine has been chosen."""
 
     def round(self, outcome: Outcome) -> None:
         """A round is finished and saved."""
 
     def ended(self, run: Run, status: Status) -> None:
-        """The run is over."""
+        """The run has ended, however it ended."""
 
 
 class Silent:
-    """An observer that says nothing, and remembers the run."""
+    """An observer that remembers the run and does nothing else."""
 
     def __init__(self) -> None:
         self.run: Run | None = None
@@ -68,32 +70,33 @@ class Silent:
         self.run = run
 
     def warned(self, sentence: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def preparing(self, done: int, total: int, note: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def engine(self, runner: Runner) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def round(self, outcome: Outcome) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def ended(self, run: Run, status: Status) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def start(experiment: Experiment, folder: Path, observer: Observer | None = None) -> Run:
-    """A new run, carried out to its end."""
-    # Everything that can be wrong with the experiment shows before a directory is made.
+    """Make a run directory in `folder`, execute the experiment to its end, and return the run."""
+    remember_own(experiment)
+    # Everything that can be wrong with the experiment is found before the directory is made.
     with closing(Federation(experiment)) as federation, federation.open() as runner:
         federation.check_start()
         run = create(experiment, folder)
-        with run.lock(), closing(Store(run.file("metrics.jsonl"))) as store:
+        with run.lock() as lock, stops(run, lock), closing(Store(run.file("metrics.jsonl"))) as store:
             run.write_json("environment.json", _environment())
-            federation.states.keep_in(run.file("clients.bin"))
+            federation.client_states.keep_in(run.file("clients.bin"))
             _account(run, federation)
-            _carry_out(run, federation, runner, store, observer or Silent())
+            _execute(run, lock, federation, runner, store, observer or Silent())
     return run
 
 
@@ -102,15 +105,18 @@ def resume(
     rounds: int | None = None,
     observer: Observer | None = None,
     engine: Engine | None = None,
+    *,
+    trust: Trust = False,
 ) -> Run:
-    """Continue an interrupted run, or a finished one for more rounds.
+    """Continue an interrupted run, or a finished one until round `rounds`, and return it.
 
-    `engine`: the same one, where it isn't enough to know its options.
+    `engine` is the engine that the run has used, if its options aren't enough to make it again. `trust` is as
+    in `Run.load`.
     """
     run = Run.at(path)
-    with run.lock():
-        experiment = run.experiment
-        read_metrics(run.file("metrics.jsonl"))  # damage shows before anything is changed
+    with run.lock() as lock, stops(run, lock):
+        experiment = run.load(trust=trust)
+        read_metrics(run.file("metrics.jsonl"))  # damage is found before anything is changed
         in_vain = _in_vain(run)
         if rounds is not None:
             if experiment.stream.paced and rounds != experiment.rounds:
@@ -124,26 +130,29 @@ def resume(
                     f"found {rounds}; the noise is made to last for the run's {experiment.rounds}", "rounds"
                 )
             experiment = experiment.override({"rounds": rounds})
-        # Bits must not change in the middle of a run: it goes on with the engine it has begun with.
-        engine = engine or run.engine or experiment.engine
+        # Results must not change in the middle of a run, so it goes on with the engine that it began with.
+        engine = engine or run.load_engine(trust=trust) or experiment.engine
+        remember_own(experiment)  # with the names and options that experiment.yaml will have
         with (
             closing(Federation(experiment.model_copy(update={"engine": engine}))) as federation,
             federation.open() as runner,
             closing(Store(run.file("metrics.jsonl"))) as store,
         ):
-            federation.states.keep_in(run.file("clients.bin"))
+            federation.client_states.keep_in(run.file("clients.bin"))
             _checkpoints(run).restore(federation, store)
             _account(run, federation)
-            federation.in_vain = in_vain
+            federation.retries.in_vain = in_vain
             if federation.round > experiment.rounds:
                 raise ConfigError(f"found {rounds}; the run has {federation.round} rounds already", "rounds")
             write_atomically(run.file("experiment.yaml"), experiment.to_yaml().encode())
-            _carry_out(run, federation, runner, store, observer or Silent())
+            _execute(run, lock, federation, runner, store, observer or Silent())
     return run
 
 
-def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, observer: Observer) -> None:
-    """The rounds that are left, and how it ends."""
+def _execute(
+    run: Run, lock: Lock, federation: Federation, runner: Runner, store: Store, observer: Observer
+) -> None:
+    """Do the rounds that are left, and write the model and how the run ended."""
     status = Status("running", federation.round)
     run.write_json("status.json", asdict(status))
     if federation.guarantee is not None:
@@ -152,37 +161,49 @@ def _carry_out(run: Run, federation: Federation, runner: Runner, store: Store, o
     for sentence in federation.warnings:
         observer.warned(sentence)
     try:
-        with stop_on_terminate():
+        with stops(run, lock), stop_on_terminate():
             _begin(run, federation, observer)
-            limit = _rounds(run, federation, runner, store, observer)
-        save_model(
-            run.file("model.safetensors"),
-            fresh_model(federation.plan, federation.dataset),
-            federation.server.model,
-            federation.server.buffers,
-        )
-        if not limit and federation.guarantee is not None:
-            limit = federation.guarantee.limit
-        status = Status("finished", federation.round, _accuracy(run, federation.experiment), limit)
-    except DivergedError as error:
-        status = Status("diverged", federation.round, message=str(error))
-        raise
-    except PausedError as error:
-        status = Status("paused", federation.round, message=str(error), in_vain=federation.in_vain)
-        raise
-    except KeyboardInterrupt:
-        status = Status("interrupted", federation.round)
-        raise
+            limit = _rounds(run, lock, federation, runner, store, observer)
+            save_model(
+                run.file("model.safetensors"),
+                fresh_model(federation.plan, federation.dataset),
+                federation.server.model,
+                federation.server.buffers,
+            )
+            if not limit and federation.guarantee is not None:
+                limit = federation.guarantee.limit
+            status = Status("finished", federation.round, _accuracy(run, federation.experiment), limit)
+            run.write_json("status.json", asdict(status))
     except BaseException as error:
-        status = Status("failed", federation.round, message=f"{type(error).__name__}: {error}")
+        status = _ended(error, run, federation)
+        with suppress(OSError):  # the error that is raised says why it can't be written
+            if lock.moved() is None:  # else the path may be another run's directory by now
+                run.write_json("status.json", asdict(status))
         raise
     finally:
-        run.write_json("status.json", asdict(status))
         observer.ended(run, status)
 
 
+def _ended(error: BaseException, run: Run, federation: Federation) -> Status:
+    """The status of a run that an error has ended."""
+    match error:
+        case DivergedError():
+            return Status("diverged", federation.round, message=str(error))
+        case PausedError():
+            return Status("paused", federation.round, message=str(error), in_vain=federation.retries.in_vain)
+        case KeyboardInterrupt():
+            return Status("interrupted", federation.round)
+        case StoppedError():
+            return Status("failed", run.saved_rounds, message=str(error))
+    return Status("failed", federation.round, message=f"{type(error).__name__}: {error}")
+
+
 def _begin(run: Run, federation: Federation, observer: Observer) -> None:
-    """What the model starts from; written down, as the cache or file it comes from may be gone one day."""
+    """Set the model's initial weights.
+
+    If they are a pre-trained encoder's, write its digest and description into start.json, because the cache
+    or file that it comes from may be deleted later.
+    """
     encoder = federation.begin(observer.preparing)
     if encoder is not None:
         start = federation.experiment.start.dump()
@@ -192,7 +213,10 @@ def _begin(run: Run, federation: Federation, observer: Observer) -> None:
 
 
 def _account(run: Run, federation: Federation) -> None:
-    """Have ε go by the models that somebody may have seen, where noise can't be taken off."""
+    """Let ε count the models that were released instead of the rounds, if the noise is drawn from a secret.
+
+    Then a round that is done again gives another model, with other noise.
+    """
     guarantee = federation.guarantee
     if guarantee is None or not guarantee.options.secret:
         return
@@ -206,9 +230,12 @@ def _account(run: Run, federation: Federation) -> None:
         )
 
 
-def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, observer: Observer) -> str:
-    """The rounds that are left; gives the reason if they can't all be done."""
-    checkpoints, recorded = _checkpoints(run), run.engine
+def _rounds(
+    run: Run, lock: Lock, federation: Federation, runner: Runner, store: Store, observer: Observer
+) -> str:
+    """Do the rounds that are left. Returns why the run ended early, or nothing if all rounds were done."""
+    checkpoints, known = _checkpoints(run), run.engine
+    recorded = known.dump() if known else None
     with run.file("timing.jsonl").open("a") as timing:
         while federation.round < federation.experiment.rounds:
             begin = time.perf_counter()
@@ -217,9 +244,10 @@ def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, obse
             except SpentError as error:
                 store.append([Record(federation.round + 1, "epsilon", error.epsilon)])
                 return str(error)
-            if recorded != runner.engine:
+            check_directory(run, lock)
+            if recorded != runner.engine.dump():
                 _record_engine(run, runner)
-                recorded = runner.engine
+                recorded = runner.engine.dump()
                 observer.engine(runner)
             store.append(outcome.records)
             checkpoints.save(federation, store)
@@ -233,11 +261,11 @@ def _rounds(run: Run, federation: Federation, runner: Runner, store: Store, obse
 
 
 def _in_vain(run: Run) -> int:
-    """How often the next round of a paused run was tried."""
+    """How often the next round of a paused run has been tried in vain."""
     try:
         return run.status.in_vain
     except DataError:
-        return 0  # what is known of its end is damaged, which a resume mends
+        return 0  # status.json is damaged; resuming writes it anew
 
 
 def _checkpoints(run: Run) -> Checkpoints:
@@ -256,7 +284,7 @@ def _record_engine(run: Run, runner: Runner) -> None:
 
 
 def _accuracy(run: Run, experiment: Experiment) -> float | None:
-    """Mean test accuracy over the last rounds that ask for it; validation's where there is no test."""
+    """The mean test accuracy over the last `evaluate.test_last` rounds; without a test, of validation."""
     metrics = run.metrics
     for name in ("test_accuracy", "validation_accuracy"):
         values = overall(metrics, name).set_index("round")["value"]
@@ -281,12 +309,12 @@ def _environment() -> dict[str, object]:
 
 @contextmanager
 def stop_on_terminate() -> Iterator[None]:
-    """Treat a request to terminate like Ctrl-C: the run ends saved."""
+    """Treat SIGTERM like Ctrl-C, so that the run is saved when it is terminated."""
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers can be set in the main thread only
         return
 
-    def interrupt(_number: int, _frame: object) -> None:
+    def interrupt(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)

@@ -1,4 +1,4 @@
-"""Whom a run has left out, and why."""
+"""How many clients and updates a run has left out, and why."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from mnemos.rounds.arrivals import DROPPED, REJECTED
-from mnemos.rounds.attempts import REPEATED
+from mnemos.federation.retries import REPEATED
+from mnemos.federation.round import NOTED
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Clients that were dropped and updates that were rejected, in all rounds of a run."""
+    """Clients that were dropped and updates that were rejected or shortened, in all rounds of a run."""
 
     reasons: dict[str, int]
-    """How many by what was recorded of them, such as `rejected: not finite`; most first."""
+    """How many, by reason such as `rejected: not finite`; the most frequent first."""
     rounds: int
-    """In how many rounds."""
+    """The number of rounds in which any was left out."""
     repeated: int
-    """Attempts at a round that were given up."""
+    """The number of attempts at a round that were given up and repeated."""
 
 
 def left_out(metrics: pd.DataFrame) -> LeftOut:
-    """From a run's metrics."""
+    """Count what was left out, from a run's metrics."""
     of_clients = metrics[metrics["client"].notna()]
-    found = of_clients[of_clients["name"].str.startswith((DROPPED, REJECTED))]
+    found = of_clients[of_clients["name"].str.startswith(NOTED)]
     reasons = {str(name): int(count) for name, count in found["name"].value_counts().items()}
     return LeftOut(reasons, int(found["round"].nunique()), int((metrics["name"] == REPEATED).sum()))

@@ -1,4 +1,4 @@
-"""How far a run has come, read from the ends of its files: cheap enough to look every second."""
+"""How far a run has come, read from the ends of its files, which is cheap enough to do every second."""
 
 from __future__ import annotations
 
@@ -10,45 +10,46 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemos.experiment import Experiment
-from mnemos.plain import number, parse_json, whole
+from mnemos.common.plain import number, parse_json, whole
+from mnemos.experiment.experiment import Experiment
 from mnemos.runs.run import Run, Status
 from mnemos.runs.store import BY
 
 _TAIL = 1 << 20
-"""Bytes at the end of a file that are looked at: many rounds between two evaluations of many clients."""
+"""Bytes that are read at the end of a file. There can be many rounds with many clients' records between two
+evaluations."""
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where a run stands while it is going on."""
+class RunProgress:
+    """How far a run has come."""
 
     status: Status
     round: int
     rounds: int
     accuracy: float | None
-    """The newest evaluation's, on the test set where there was one; at the end the reported accuracy."""
+    """The newest test accuracy, or validation accuracy without a test; once finished, the reported one."""
     measured: str
-    """Which accuracy that is: final, test or validation; nothing, if there is none."""
+    """Which accuracy that is: final, test or validation; empty if there is none."""
     seconds: float | None
-    """A round's, the median of the newest."""
+    """Seconds a round: the median of the newest twenty."""
 
     @property
     def left(self) -> float | None:
-        """Seconds until the last round, for a run that is going on."""
+        """Seconds until the last round; None if the run isn't running or has no finished round."""
         if self.status.status != "running" or self.seconds is None:
             return None
         return self.seconds * (self.rounds - self.round)
 
 
-def progress(run: Run, experiment: Experiment) -> Progress:
-    """How far a run has come; `experiment` is its own, which a caller who looks often has read already."""
+def progress(run: Run, experiment: Experiment) -> RunProgress:
+    """How far a run has come. `experiment` is the run's; a caller that looks often reads it once."""
     status = run.status
     times = list(_newest_times(run.file("timing.jsonl")))
     accuracy, measured = status.accuracy, "final"
     if accuracy is None:
         accuracy, measured = _newest_accuracy(run.file("metrics.jsonl"))
-    return Progress(
+    return RunProgress(
         status,
         times[-1][0] if times else status.rounds,
         experiment.rounds,
@@ -59,13 +60,14 @@ def progress(run: Run, experiment: Experiment) -> Progress:
 
 
 def _newest_times(path: Path) -> Iterator[tuple[int, float]]:
-    """(round, seconds), as far as they can be read: a damaged line costs a time, not the view."""
+    """The newest rounds and their seconds; damaged lines are skipped."""
     for row in _last_rows(path, b'"seconds"'):
         with suppress(ValueError):
             yield whole(row.get("round")), number(row.get("seconds"))
 
 
 def _newest_accuracy(path: Path) -> tuple[float | None, str]:
+    """The newest accuracy of the global model, and `test` or `validation`; test wins in the same round."""
     newest: tuple[int, bool, float] | None = None
     for row in _last_rows(path, b'_accuracy"'):
         name, value = row.get("name"), row.get("value")
@@ -78,7 +80,7 @@ def _newest_accuracy(path: Path) -> tuple[float | None, str]:
 
 
 def _last_rows(path: Path, containing: bytes) -> Iterator[dict[str, Any]]:
-    """The complete lines among a file's last bytes; only those with some bytes in them."""
+    """The JSON objects in complete lines among a file's last bytes, of lines that contain `containing`."""
     try:
         with path.open("rb") as file:
             start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
@@ -86,7 +88,7 @@ def _last_rows(path: Path, containing: bytes) -> Iterator[dict[str, Any]]:
             lines = file.read().split(b"\n")
     except OSError:
         return
-    # The first may have lost its beginning, and the last its end.
+    # The first line may lack its beginning, and the last its end.
     for line in lines[1 if start else 0 : -1]:
         if containing not in line:
             continue

@@ -2,13 +2,13 @@
 
 experiment.yaml     the experiment, with every default spelt out
 environment.json    versions and machine
-engine.json         the engine in use, its arithmetic, and why it was taken
-privacy.json        what is promised about clients' data, if anything is
-releases            a line for each model that somebody may have seen, if privacy has a secret
+engine.json         the engine in use, its arithmetic, and why it was chosen
+privacy.json        the privacy guarantee, if there is one
+releases            a line for each released model, if the privacy mechanism has a secret
 start.json          which encoder the model started from, if it didn't start from random weights
 metrics.jsonl       what was measured
 timing.jsonl        seconds a round
-checkpoints/        the newest two, and the last that waited for the disk
+checkpoints/        the newest two, and the last that was synced to disk
 status.json         running, finished, interrupted, paused, diverged or failed
 model.safetensors   the trained model, once finished
 """
@@ -18,28 +18,30 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
+from mnemos.common.files import Lock, locked, try_lock, write_atomically
+from mnemos.common.imports import showing
+from mnemos.common.plain import parse_json
 from mnemos.data.load import load
 from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError, DataError
-from mnemos.experiment import Experiment, load_experiment
-from mnemos.federation import model_of
-from mnemos.files import locked, try_lock, write_atomically
+from mnemos.experiment.experiment import Experiment, load_experiment, read_experiment
+from mnemos.experiment.overrides import read_yaml
+from mnemos.federation.assembly import model_of
 from mnemos.models.norm import use_batch_statistics
-from mnemos.overrides import read_yaml
-from mnemos.plain import parse_json
-from mnemos.runs.continual import Course, read_course
-from mnemos.runs.forgetting import ForgettingMatrix, read_matrix
+from mnemos.runs.forgetting_matrix import ForgettingMatrix, read_matrix
 from mnemos.runs.store import overall, read_metrics
+from mnemos.runs.task_course import Course, read_course
+from mnemos.runs.trust import Trust, opened
 from mnemos.vector import Layout, load_model
 
 
@@ -47,16 +49,19 @@ class BusyError(ConfigError):
     """Another process is working on the run."""
 
 
+State = Literal["running", "finished", "interrupted", "paused", "diverged", "failed"]
+
+
 @dataclass(frozen=True)
 class Status:
-    """Where a run stands."""
+    """The content of status.json: whether a run goes on or how it ended, and how far it has come."""
 
-    status: str
+    status: State
     rounds: int = 0
     accuracy: float | None = None
     message: str = ""
     in_vain: int = 0
-    """How often the round after these was tried before the run paused."""
+    """How often the next round was tried in vain before the run paused."""
 
 
 _STATUS = TypeAdapter(Status)
@@ -70,7 +75,7 @@ class Run:
 
     @classmethod
     def at(cls, path: Path | str) -> Run:
-        """The run in a directory."""
+        """The run in a directory; a ConfigError if there is none."""
         run = cls(Path(path))
         try:
             found = run.file("experiment.yaml").is_file()
@@ -81,41 +86,52 @@ class Run:
         return run
 
     def file(self, name: str) -> Path:
-        """A file of the run."""
+        """The path of a file in the run's directory."""
         return self.path / name
 
     @property
     def experiment(self) -> Experiment:
-        """What was asked for."""
+        """The experiment, to read its settings. Code that it names by import path isn't imported."""
+        return self._experiment(read_experiment)
+
+    def load(self, *, trust: Trust = False) -> Experiment:
+        """The experiment with the code imported that it names, so that it can run.
+
+        Code that this user has not run before is imported only if it is trusted: `True` trusts all of it, a
+        collection of import paths trusts these.
+        """
+        return opened(str(self.path), lambda: self._experiment(load_experiment), trust)
+
+    def _experiment(self, parse: Callable[[Mapping[str, Any]], Experiment]) -> Experiment:
         path = self.file("experiment.yaml")
         values = read_yaml(path)
         try:
-            return load_experiment(values)
+            return parse(values)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """What was measured: round, client, task, class, name, value."""
+        """All measured numbers, one a row: round, client, model, task, class, layer, name, value."""
         return read_metrics(self.file("metrics.jsonl"))
 
     def forgetting(self, round: int) -> pd.DataFrame:
-        """F of a round: what the model of client i (rows) forgot of the data of client k (columns)."""
+        """F of a round: how much the model of client i (rows) forgot of the data of client k (columns)."""
         return self.forgetting_matrix(round).forgetting
 
     def forgetting_matrix(self, round: int, *, classes: bool = False) -> ForgettingMatrix:
-        """What a round's local training did to the data of the cohort's clients, or to each class."""
+        """Accuracies before and after a round's local training, by client's data or by class."""
         return read_matrix(self.metrics, round, classes=classes, source=self.path)
 
     def continual(self) -> Course:
-        """How tasks fared: average accuracy, forgetting, transfer; by round, by task and by client."""
+        """Continual-learning numbers: average accuracy, forgetting, transfer; by round, task and client."""
         return read_course(self.metrics, self.path)
 
     @property
     def status(self) -> Status:
-        """Where the run stands; one whose process is gone is interrupted."""
+        """The run's status; a running one whose process is gone is `interrupted`."""
         if not self.file("status.json").exists():
-            return Status("interrupted")  # ended before it had begun
+            return Status("interrupted")  # its process ended before the first status was written
         known = self.read_json("status.json")
         try:
             status = _STATUS.validate_python(known)
@@ -127,11 +143,11 @@ class Run:
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing left to do: it is finished, or did not converge."""
+        """Whether there is nothing left to do, because the run is finished or did not converge."""
         try:
             return self.status.status in {"finished", "diverged"}
         except DataError:
-            return False  # what is known of it is damaged, which a resume mends
+            return False  # status.json is damaged; resuming writes it anew
 
     @property
     def saved_rounds(self) -> int:
@@ -141,7 +157,15 @@ class Run:
 
     @property
     def engine(self) -> Engine | None:
-        """The engine the run's rounds so far have used."""
+        """The engine that the run has used so far, to read its options. Its code isn't imported."""
+        with showing():
+            return self._engine()
+
+    def load_engine(self, *, trust: Trust = False) -> Engine | None:
+        """The engine that the run has used so far, with its code imported; `trust` is as in `load`."""
+        return opened(str(self.path), self._engine, trust)
+
+    def _engine(self) -> Engine | None:
         path = self.file("engine.json")
         if not path.exists():
             return None
@@ -157,17 +181,18 @@ class Run:
 
     @property
     def epsilon(self) -> float | None:
-        """ε of the rounds so far; None, if nothing is promised about clients' data."""
+        """ε of the rounds so far; None without a privacy guarantee."""
         values = overall(self.metrics, "epsilon")["value"]
         return float(values.iloc[-1]) if len(values) else None
 
-    def model(self) -> nn.Module:
-        """An ordinary module with the trained weights."""
-        plan = self.experiment.plan
+    def model(self, *, trust: Trust = False) -> nn.Module:
+        """The trained model as an ordinary PyTorch module; `trust` is as in `load`."""
+        experiment = self.load(trust=trust)
+        plan = experiment.plan
         path = self.file("model.safetensors")
         if not path.is_file():
             raise DataError(f"{path}: the run has no trained model yet (it is {self.status.status})")
-        module = model_of(self.experiment, load(plan.data))
+        module = model_of(experiment, load(plan.data))
         layout = Layout.of(module)
         module.load_state_dict(layout.state_dict(*load_model(path, layout)), strict=False)
         if plan.method.buffers.in_batches:
@@ -175,7 +200,7 @@ class Run:
         return plan.method.head.reader(module).eval()
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """One of the run's JSON files."""
+        """The content of one of the run's JSON files."""
         path = self.file(name)
         try:
             value = parse_json(path.read_text())
@@ -192,28 +217,28 @@ class Run:
         write_atomically(self.file(name), json.dumps(value, indent=1).encode())
 
     def stamp(self, *names: str) -> tuple[tuple[int, int], ...]:
-        """Differs when one of these files has been written to, made or removed."""
+        """A value that changes when one of these files is written to, made or removed."""
         return tuple(_stamp(self.file(name)) for name in names)
 
     @property
     def locked(self) -> bool:
         """Whether a process is working on the run now."""
         try:
-            handle = os.open(self.file(".lock"), os.O_RDONLY)  # a run that is only read may be someone else's
+            handle = os.open(self.file(".lock"), os.O_RDONLY)  # it may be a run that this user can only read
         except OSError:
-            return False  # nobody has ever worked on it, or it is being removed
+            return False  # no process has ever worked on it, or it is being removed
         try:
-            return not try_lock(handle, fcntl.LOCK_SH)  # several may look at the same moment
+            return not try_lock(handle, fcntl.LOCK_SH)  # shared: several processes may look at once
         finally:
             os.close(handle)
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Have the run for oneself; the system lets go of the lock when the process ends, however it ends."""
+    def lock(self) -> Iterator[Lock]:
+        """Lock the run for this process, or raise BusyError; the system unlocks it when the process ends."""
         with locked(self.file(".lock")) as own:
-            if not own:
+            if own is None:
                 raise BusyError(f"{self.path}: another process is working on this run")
-            yield
+            yield own
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -225,7 +250,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def create(experiment: Experiment, folder: Path) -> Run:
-    """A new, empty run directory for an experiment, named after it."""
+    """Make a run directory in `folder` that is named after the experiment and holds its experiment.yaml."""
     stem = f"{type(experiment.data).name}-{type(experiment.method).name}-{type(experiment.method.loss).name}"
     stem = f"{stem}-s{experiment.seed}-{experiment.hash()}".replace("/", "_").replace(":", "_")
     for attempt in range(1, 10_000):
@@ -236,21 +261,25 @@ def create(experiment: Experiment, folder: Path) -> Run:
             continue
         except OSError as error:
             raise ConfigError(f"{path}: the run's directory can't be made ({error.strerror})") from None
-        write_atomically(path / "experiment.yaml", experiment.to_yaml().encode())
+        try:
+            write_atomically(path / "experiment.yaml", experiment.to_yaml().encode())
+        except OSError as error:
+            path.rmdir()
+            raise ConfigError(f"{path}: the run's directory can't be made ({error.strerror})") from None
         return Run(path)
     raise ConfigError(f"{folder}: there are too many runs of this experiment already")
 
 
 def runs_in(folder: Path) -> list[Run]:
-    """All runs in a folder and below, by name."""
-    # Unlike `rglob`, this doesn't mind directories that are removed meanwhile.
-    found = (Path(place) for place, _, files in os.walk(folder) if "experiment.yaml" in files)
+    """All runs in a folder and below it, sorted by path."""
+    # Unlike `rglob`, `os.walk` tolerates directories that are removed meanwhile.
+    found = (Path(path) for path, _, files in os.walk(folder) if "experiment.yaml" in files)
     return [Run(path) for path in sorted(found)]
 
 
 def find(experiment: Experiment, folder: Path) -> Run | None:
-    """A run of the very same experiment, if the folder has one; of several, one that has ended."""
+    """A run of exactly this experiment in the folder, or None; of several, one that has ended."""
     paths = sorted(folder.glob(f"*-{experiment.hash()}*"))
     found = [Run(path) for path in paths if (path / "experiment.yaml").is_file()]
-    same = [run for run in found if run.experiment == experiment]
+    same = [run for run in found if run.experiment.same_as(experiment)]
     return next((run for run in same if run.ended), same[0] if same else None)

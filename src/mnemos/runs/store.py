@@ -1,40 +1,43 @@
-"""A run's metrics: an append-only file of JSON lines, one a measured number.
+"""A run's metrics: an append-only file of JSON lines, one for each measured number.
 
-A crash can cut off the last line at most, and readers stop before it; `rewind` drops what was written
-after a checkpoint. Times are kept apart, so that metrics are the same bytes whenever a run is repeated.
+A crash can cut off the last line only, and readers leave an incomplete line out. `rewind` drops what was
+written after a checkpoint. Times are kept in another file, so that a repeated run writes the same bytes.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from mnemos.common.plain import number, parse_json, whole
 from mnemos.errors import DataError
 from mnemos.measures.measure import Record
-from mnemos.plain import number, parse_json, whole
 
 COLUMNS = ["round", "client", "model", "task", "class", "layer", "name", "value"]
 _WHOLE = COLUMNS[:5]
 """Columns of whole numbers; all but the round can be empty."""
 _LAST = 2**31 - 1
-"""What reports keep them in."""
+"""The largest value in these columns; reports keep them in 32 bits."""
 BY = COLUMNS[1:6]
-"""Columns that say whose or what part of the whole a number is of; empty for the whole."""
+"""Columns that say which client, model, task, class or layer a number is about. All are empty in a record
+about the whole federation."""
 
 
 class Store:
     """An open metrics file."""
 
     def __init__(self, path: Path) -> None:
-        self._file: IO[bytes] = path.open("ab")
+        # Unbuffered, so that closing the file doesn't try to write again what a full disk has refused.
+        self._file = path.open("ab", buffering=0)
 
     @property
     def size(self) -> int:
@@ -42,13 +45,16 @@ class Store:
         return self._file.tell()
 
     def sync(self) -> None:
-        """Wait until everything written survives a loss of power."""
+        """Wait until everything that was written is on disk, where it survives a loss of power."""
         os.fsync(self._file.fileno())
 
     def append(self, records: Iterable[Record]) -> None:
-        """Write records; when this returns they survive the end of the process."""
-        self._file.write(b"".join(_line(record) for record in records))
-        self._file.flush()
+        """Write records; when this returns, they survive a crash of the process."""
+        if not os.fstat(self._file.fileno()).st_nlink:
+            raise FileNotFoundError(errno.ENOENT, "it was removed", self._file.name)
+        left = b"".join(_line(record) for record in records)
+        while left:
+            left = left[self._file.write(left) :]
 
     def rewind(self, size: int) -> None:
         """Drop everything after the first `size` bytes."""
@@ -61,20 +67,19 @@ class Store:
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
-    """All complete records as a data frame; works while the file is being written."""
-    frame = _all_at_once(path)
+    """All complete records as a data frame. The file may be written to meanwhile."""
+    frame = _read_whole(path)
     if frame is not None:
         return frame
-    # Something is odd: line by line, to say which line.
+    # A line is odd. Reading line by line finds out which.
     kinds = {**dict.fromkeys(_WHOLE, "Int64"), "layer": "str", "name": "str", "value": "float64"}
     return pd.DataFrame(list(_rows(path)), columns=COLUMNS).astype(kinds)
 
 
 def read_seconds(path: Path) -> dict[int, float]:
-    """What each round took; of one that was done again after a crash, the last time.
+    """The seconds that each round took, by round; of a round that was done again, the last time.
 
-    A line that can't be read, such as one that a full disk has cut off, is left out: it costs a time, not
-    the run.
+    A line that can't be read, such as one that a full disk has cut off, is skipped.
     """
     if not path.exists():
         return {}
@@ -88,7 +93,7 @@ def read_seconds(path: Path) -> dict[int, float]:
 
 
 def overall(metrics: pd.DataFrame, name: str | None = None) -> pd.DataFrame:
-    """The rows of a metric, or of all, that speak of the global model and the whole federation."""
+    """The rows about the whole federation: those of the metric `name`, or of all metrics."""
     wanted = metrics[BY].isna().all(axis=1)
     return metrics[wanted if name is None else wanted & (metrics["name"] == name)]
 
@@ -98,12 +103,12 @@ def _line(record: Record) -> bytes:
     if "cls" in row:
         row["class"] = row.pop("cls")
     if not math.isfinite(row["value"]):
-        row["value"] = None  # JSON has no word for it
+        row["value"] = None  # JSON has no NaN and no infinity
     return json.dumps(row).encode() + b"\n"
 
 
 def _check(row: Any) -> None:
-    """Raise a `ValueError` for what isn't a record."""
+    """Raise a ValueError if a parsed line isn't a record."""
     fine = (
         isinstance(row, dict)
         and isinstance(row.get("name"), str)
@@ -116,26 +121,30 @@ def _check(row: Any) -> None:
     if row.get("value") is not None:
         number(row["value"])
     for text in (row["name"], row.get("layer") or ""):
-        text.encode()  # half of a pair of surrogates is no text
+        text.encode()  # a lone surrogate can't be encoded
 
 
-def _all_at_once(path: Path) -> pd.DataFrame | None:
-    """The records parsed as one array and checked by column, which is several times as fast; None if odd."""
-    if not path.exists():
-        return None
-    *lines, _unfinished = path.read_bytes().split(b"\n")
-    try:
-        rows = parse_json(b"[" + b",".join(lines) + b"]")
-    except ValueError:
-        return None
-    if len(rows) != len(lines) or set(map(type, rows)) - {dict}:
+_ALLOWED: dict[str, set[type]] = {
+    "round": {int},
+    **{column: {int, type(None)} for column in _WHOLE[1:]},
+    "layer": {str, type(None)},
+    "name": {str},
+    "value": {float, int, type(None)},
+}
+"""The types that the values of a column can have."""
+
+
+def _read_whole(path: Path) -> pd.DataFrame | None:
+    """The records, parsed as one JSON array and checked by column, which is several times as fast.
+
+    Returns None if anything is odd.
+    """
+    rows = _parse_whole(path)
+    if rows is None:
         return None
     columns = {key: [row.get(key) for row in rows] for key in COLUMNS}
     kinds = {key: set(map(type, values)) for key, values in columns.items()}
-    nothing = type(None)
-    fine = kinds["name"] <= {str} and kinds["round"] <= {int} and kinds["value"] <= {float, int, nothing}
-    fine = fine and kinds["layer"] <= {str, nothing}
-    if not fine or any(kinds[key] - {int, nothing} for key in _WHOLE[1:]):
+    if any(kinds[key] - allowed for key, allowed in _ALLOWED.items()):
         return None
     try:
         found: dict[str, Any] = {key: _integers(columns[key], kinds[key]) for key in _WHOLE}
@@ -147,8 +156,20 @@ def _all_at_once(path: Path) -> pd.DataFrame | None:
     return pd.DataFrame(found)
 
 
+def _parse_whole(path: Path) -> list[dict[str, Any]] | None:
+    """The complete lines of a file as JSON objects; None if there is no file, or a line isn't an object."""
+    if not path.exists():
+        return None
+    *lines, _unfinished = path.read_bytes().split(b"\n")
+    try:
+        rows: list[dict[str, Any]] = parse_json(b"[" + b",".join(lines) + b"]")
+    except ValueError:
+        return None
+    return rows if len(rows) == len(lines) and not set(map(type, rows)) - {dict} else None
+
+
 def _integers(values: list[int | None], kinds: set[type]) -> pd.arrays.IntegerArray:
-    """A column in which numbers may be missing."""
+    """A column of whole numbers of which some may be missing; `kinds` are the types of its values."""
     if int not in kinds:
         return pd.arrays.IntegerArray(np.zeros(len(values), np.int64), np.ones(len(values), bool))
     missing = np.array([value is None for value in values], bool)
@@ -159,15 +180,16 @@ def _integers(values: list[int | None], kinds: set[type]) -> pd.arrays.IntegerAr
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The records line by line; a DataError names the first line that is damaged."""
     if not path.exists():
         return
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for position, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return  # still being written, or cut off by a crash
             try:
                 row = parse_json(line)
                 _check(row)
             except ValueError:
-                raise DataError(f"{path}: line {number} is damaged") from None
+                raise DataError(f"{path}: line {position} is damaged") from None
             yield row

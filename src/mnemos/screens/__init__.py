@@ -1,1 +1,1 @@
-"""Which updates are put aside before they touch the aggregate."""
+"""Screens: which updates are rejected before they enter the aggregate."""

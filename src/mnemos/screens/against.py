@@ -1,4 +1,4 @@
-"""Screens that compare a client's claims with those of the others of its round, or of the rounds before."""
+"""Screens that compare an update with those of the other clients in its round, or of earlier rounds."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mnemos.methods.exchange import Cohort, State, Update
+from mnemos.methods.exchange import Cohort, State, TrainReply
 from mnemos.screens.screen import MEMORY, Screen, screens
 from mnemos.vector import square_sum
 
 _KEPT = 10
-"""How many of the last updates that counted are remembered."""
+"""How many of the last accepted updates are remembered."""
 
 
 class AgainstMedian(Screen):
-    """Puts aside updates of which something is far above the median of the round.
+    """Rejects updates that have a value far above the median of the round.
 
-    In a round of fewer than three, it is the median of theirs and of those of the last ten updates that
-    counted. As long as these are fewer than three, too, nobody is put aside.
+    In a round of fewer than three updates, the median is taken over their values and those of the last ten
+    accepted updates. If these are fewer than three together, no update is rejected.
     """
 
     fewest: ClassVar[int] = 3
     remembers: ClassVar[bool] = True
     in_step: ClassVar[bool] = False
     reason: ClassVar[str]
-    """What is said of an update that is above the limit in what matters most."""
+    """The reason that is given for a rejected update, by its most important value."""
 
-    most: float = Field(ge=1, description="how many times the median is still believed")
+    most: float = Field(ge=1, description="how many times the median is still accepted")
 
     @abstractmethod
-    def values(self, update: Update, cohort: Cohort) -> dict[str, float]:
-        """What is compared, by what is said of an update that is above the limit in it."""
+    def values(self, update: TrainReply, cohort: Cohort) -> dict[str, float]:
+        """The values that are compared, by the reason that is given if one of them is above its limit."""
 
-    def believed(self, reason: str) -> float:
-        """How many times the median of these values is still believed."""
+    def factor(self, reason: str) -> float:
+        """How many times the median of the values of this reason is accepted."""
         return self.most
 
     def judge(self, cohort: Cohort, last: Tensor, memory: State) -> dict[int, str]:
-        """Those above so many times the median, with the first reason that holds."""
+        """The clients with a value above its limit, with the first reason that holds."""
         values = {update.client: self.values(update, cohort) for update in cohort.updates}
         limits = {
-            reason: self.believed(reason) * self._median(column, memory.get(self._name(reason)))
+            reason: self.factor(reason) * self._median(column, memory.get(self._name(reason)))
             for reason, column in _columns(values.values()).items()
         }
         above = {
@@ -57,7 +57,7 @@ class AgainstMedian(Screen):
         return {client: reasons[0] for client, reasons in above.items() if reasons}
 
     def remember(self, accepted: Cohort, memory: State) -> State:
-        """The values of the last ten."""
+        """The values of the last ten accepted updates."""
         newest = [self.values(update, accepted) for update in accepted.updates[-_KEPT:]]
         return {
             name: torch.cat([memory[name], fresh])[-_KEPT:] if name in memory else fresh
@@ -66,7 +66,7 @@ class AgainstMedian(Screen):
         }
 
     def _median(self, column: list[float], remembered: Tensor | None) -> float:
-        """Infinite, if there are too few to have one."""
+        """The median of a round's values, and of remembered ones if these are few; infinite if still few."""
         if len(column) < self.fewest and remembered is not None:
             column = [*column, *remembered.tolist()]
         return float(np.median(column)) if len(column) >= self.fewest else math.inf
@@ -77,22 +77,22 @@ class AgainstMedian(Screen):
 
 @screens.register("norms")
 class Norms(AgainstMedian):
-    """‖Δₖ‖ ≤ most · median ‖Δ‖ (to shorten such an update instead, take `method.rule: norm-bounded`).
+    """Accepts ‖Δₖ‖ ≤ most · median ‖Δ‖ (`method.rule: norm-bounded` shortens longer updates instead).
 
-    So are the norms of all that comes with it, with `beside` in the place of `most`: of what is uploaded
-    beside the model, tensor by tensor, and of the distance of buffers from the server's. Where that is 0 it
-    isn't compared, as a client may have nothing to say.
+    The norm of each tensor that is uploaded beside the model, and of the difference of buffers from the
+    server's, is bounded likewise, with `beside` instead of `most`. A norm of 0 isn't compared, as a client
+    may have nothing to report.
     """
 
     reason: ClassVar[str] = "norm"
-    most: float = Field(5.0, ge=1, description="how many times the median of the round's norms is believed")
+    most: float = Field(5.0, ge=1, description="how many times the median of the round's norms is accepted")
     beside: float = Field(
         1000.0, ge=1, description="the same for buffers, and for what is uploaded beside the model"
     )
 
-    def values(self, update: Update, cohort: Cohort) -> dict[str, float]:
-        """‖Δ‖, ‖b − server's‖, and ‖·‖ of each tensor that was uploaded beside them."""
-        beside = {"buffers": _apart(update.buffers, cohort)} | {
+    def values(self, update: TrainReply, cohort: Cohort) -> dict[str, float]:
+        """‖Δ‖, the norm of the buffers' difference from the server's, and of each tensor uploaded beside."""
+        beside = {"buffers": _buffer_distance(update.buffers, cohort)} | {
             name: math.sqrt(square_sum(tensor))
             for name, tensor in update.change.items()
             if tensor.is_floating_point()
@@ -100,25 +100,25 @@ class Norms(AgainstMedian):
         norms = {f"norm of {name}": norm for name, norm in beside.items() if norm}
         return {self.reason: math.sqrt(square_sum(update.delta)), **norms}
 
-    def believed(self, reason: str) -> float:
-        """Honest clients differ more in what is beside the model: in squares of gradients most of all."""
+    def factor(self, reason: str) -> float:
+        """`most` for updates, and `beside` for the rest, in which honest clients differ more."""
         return self.most if reason == self.reason else self.beside
 
 
 @screens.register("samples")
 class SampleCounts(AgainstMedian):
-    """nₖ ≤ most · median n: a client that claims more samples has more weight."""
+    """Accepts nₖ ≤ most · median n: a client that claims more samples would have more weight."""
 
     reason: ClassVar[str] = "sample count"
-    most: float = Field(20.0, ge=1, description="how many times the median of the round's counts is believed")
+    most: float = Field(20.0, ge=1, description="how many times the median of the round's counts is accepted")
 
-    def values(self, update: Update, cohort: Cohort) -> dict[str, float]:
-        """n."""
+    def values(self, update: TrainReply, cohort: Cohort) -> dict[str, float]:
+        """The number of samples that the client claims."""
         return {self.reason: float(update.samples)}
 
 
 def _columns(rows: Iterable[dict[str, float]]) -> dict[str, list[float]]:
-    """The values of each name."""
+    """The values of each name, from mappings of names to values."""
     found: dict[str, list[float]] = {}
     for row in rows:
         for name, value in row.items():
@@ -126,8 +126,8 @@ def _columns(rows: Iterable[dict[str, float]]) -> dict[str, list[float]]:
     return found
 
 
-def _apart(buffers: Tensor, cohort: Cohort) -> float:
-    """How far statistics are from the server's; counters of batches, which only grow, are none."""
-    way = buffers.double() - cohort.buffers
+def _buffer_distance(buffers: Tensor, cohort: Cohort) -> float:
+    """The norm of the statistics' difference from the server's, without counters, which only grow."""
+    difference = buffers.double() - cohort.buffers
     statistics = (slot for slot in cohort.layout.buffers if slot.dtype.is_floating_point)
-    return math.sqrt(sum(square_sum(way[slot.start : slot.stop]) for slot in statistics))
+    return math.sqrt(sum(square_sum(difference[slot.start : slot.stop]) for slot in statistics))

@@ -1,7 +1,7 @@
-"""Clients that didn't train, known by their updates.
+"""A screen that recognises clients that didn't train by their updates.
 
-Fraboni, Vidal, Lorenzi, 2021, arXiv 2006.11901, describe what such a client can send: the model as it came,
-or disguised by noise, or by what it knows of the model's last change.
+Fraboni, Vidal, Lorenzi, 2021, arXiv 2006.11901, describe what such a client can send: the model that it
+received, plain, with noise, or with the model's last change.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from mnemos.screens.screen import Screen, screens
 
 
 @screens.register("free-riders")
-class FreeRiders(Screen):
-    """Puts aside updates with nothing of their own: all but a multiple of the last global change, and noise.
+class FreeRiderScreen(Screen):
+    """Rejects updates that consist of a multiple of the last global change, and noise.
 
-    Of every update Δ the part along the last change of the global model is taken off. A client is a free
-    rider if what is left
+    The component along the last change of the global model is removed from every update Δ. A client is a
+    free rider if the rest
 
-    - is shorter than `short` times the cohort's median (the model as it came, or a replay at any scale); or
+    - is shorter than `short` times the cohort's median (an unchanged model, or a replay at any scale); or
     - is noise: EVBMF finds less than `poor` times the cohort's median rank in its layers, and its direction
       agrees with the sum of the others' no more than a random one does, |cos| < 5 / √P.
 
-    A cohort of fewer than three has nobody to compare with, and nobody is put aside; updates that aren't
-    finite are no company. Where the model has no layer with a rank, only lengths are compared.
+    In a cohort of fewer than three finite updates there is nothing to compare, and none is rejected. If the
+    model has no layer with a rank, only lengths are compared.
     """
 
     fewest: ClassVar[int] = 3
@@ -40,7 +40,7 @@ class FreeRiders(Screen):
     poor: float = Field(0.1, gt=0, lt=1, description="rank below which there is no structure")
 
     def judge(self, cohort: Cohort, last: Tensor, memory: State) -> dict[int, str]:
-        """Who rides free, and how it shows."""
+        """The free riders, each with the reason."""
         updates = [update for update in cohort.updates if bool(update.delta.isfinite().all())]
         if len(updates) < self.fewest:
             return {}

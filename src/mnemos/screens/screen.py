@@ -7,32 +7,32 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from mnemos.common.registry import Part, Registry
 from mnemos.methods.exchange import Cohort, State
-from mnemos.registry import Part, Registry
 
 MEMORY = "screens."
-"""What screens remember has names that start like this; it is kept with the server's state."""
+"""Prefix of the names under which the server's state keeps what screens remember."""
 
 
 class Screen(Part):
-    """Looks at a round's updates together, before any of them touches the aggregate."""
+    """Judges all updates of a round together, before any of them enters the aggregate."""
 
     fewest: ClassVar[int] = 1
-    """Updates that it takes to compare them."""
+    """How many updates it needs to compare them."""
     remembers: ClassVar[bool] = False
-    """Whether those of earlier rounds count among these, where a round has fewer."""
+    """Whether updates of earlier rounds count among these if a round has fewer."""
     in_step: ClassVar[bool] = True
-    """Whether a round's clients must have been sent the same model, which asynchronous ones aren't."""
+    """Whether all clients of a round must have received the same model, unlike asynchronous ones."""
 
     @abstractmethod
     def judge(self, cohort: Cohort, last: Tensor, memory: State) -> dict[int, str]:
-        """The clients to put aside, and why.
+        """The clients whose updates are rejected, each with the reason.
 
         `last` is the global model's last change, 0 at first, and `memory` what was remembered so far.
         """
 
     def remember(self, accepted: Cohort, memory: State) -> State:
-        """What to remember from now on, if the round counts: of the updates that no screen has put aside."""
+        """What to remember after a round that counts, from the updates that no screen has rejected."""
         return {}
 
 

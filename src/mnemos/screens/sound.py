@@ -1,4 +1,4 @@
-"""What an update must be before anything is made of it; looked at in every round, on every engine."""
+"""The form that every update must have before it is used; checked in every round, on every engine."""
 
 from __future__ import annotations
 
@@ -8,37 +8,38 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mnemos.client import ration
-from mnemos.message import Task
-from mnemos.methods.exchange import LARGEST_LOSS, State, Update
+from mnemos.client.messages import TrainRequest
+from mnemos.client.workload import workload
+from mnemos.methods.exchange import LARGEST_LOSS, State, TrainReply
 from mnemos.vector import Layout
 
 NOT_FINITE = "not finite"
-"""What is said of an update with NaN or infinite numbers: a client that diverges sends such."""
-
+"""The reason for rejecting an update with NaN or infinite numbers, as a client that diverges sends."""
 
 _STATISTICS = {"running_var": math.inf, "num_batches_tracked": 2.0**24}
-"""Those of batch-norm's that can't be below 0, and how large they get: counters, as floats, stop there."""
+"""Batch-norm's statistics that can't be negative, with their largest value: float counters stop at 2²⁴."""
 
 
 class Asked(NamedTuple):
-    """What a server knows of an update before it has come."""
+    """What the server knows of an update before it arrives."""
 
     client: int
     round: int
     samples: int
-    """How many the client holds."""
+    """The number of samples that the client holds."""
     steps: int
-    """How many it makes if it trains to the end."""
+    """The number of steps that it makes if it trains to the end."""
 
     @classmethod
-    def by(cls, task: Task) -> Asked:
-        """Of the answer to a task."""
-        return cls(task.client, task.round, len(task.samples), ration(task, batch_norm=False).total)
+    def by(cls, request: TrainRequest) -> Asked:
+        """What is known of the reply to a request."""
+        return cls(
+            request.client, request.round, len(request.samples), workload(request, batch_norm=False).total
+        )
 
 
 class _Kind(NamedTuple):
-    """What a tensor looks like."""
+    """The shape, type and device that a tensor must have."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -61,14 +62,18 @@ class _Kind(NamedTuple):
 
 
 class Form:
-    """What an update looks like, by examples of what is in it."""
+    """The form that updates must have."""
 
     def __init__(self, delta: Tensor, buffers: Tensor, change: State) -> None:
+        """From examples of an update's vectors and of what is uploaded beside them."""
         self._vectors = _Kind.of(delta), _Kind.of(buffers)
         self._change = {name: _Kind.of(example) for name, example in change.items()}
 
-    def flaw(self, update: Update, asked: Asked, *, trained: bool = True) -> str | None:
-        """Why an update can't be used, in few words; None: it can. Who hasn't trained knows no loss."""
+    def flaw(self, update: TrainReply, asked: Asked, *, trained: bool = True) -> str | None:
+        """Why an update can't be used, in a few words; None if it can.
+
+        `trained` is False for a client that didn't train, and so has no loss to report.
+        """
         if update.client != asked.client:
             return "of another client"
         if update.round != asked.round:
@@ -90,7 +95,7 @@ class Form:
 
 
 def measurable(buffers: Tensor, layout: Layout) -> bool:
-    """Whether batch-norm can have found these: variances and counters in their range."""
+    """Whether buffers can come from batch-norm: variances and counters are in their range."""
     for name, values in layout.buffer_views(buffers).items():
         most = _STATISTICS.get(name.rpartition(".")[2])
         if most is not None and not bool(((values >= 0) & (values <= most)).all()):
@@ -99,10 +104,10 @@ def measurable(buffers: Tensor, layout: Layout) -> bool:
 
 
 def _plausible(count: object, most: int) -> bool:
-    """Whether somebody can have so many."""
+    """Whether a reported count is an integer from 1 to `most`."""
     return type(count) is int and 1 <= count <= most
 
 
 def _finite(tensor: Tensor) -> bool:
-    # A sum is had in a fraction of the time, and finite only if all are; large numbers may overflow in it.
+    # A sum is faster, and finite only if all numbers are; but large finite numbers may overflow in it.
     return not tensor.numel() or math.isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())

@@ -1,1 +1,1 @@
-"""What a model starts from."""
+"""A model's weights before the first round."""

@@ -13,14 +13,14 @@ from mnemos.starts.start import Start, starts
 
 @starts.register("file")
 class File(Start):
-    """A file that `mnemos pretrain` has written, or a run's `model.safetensors`, of the same model."""
+    """The encoder of a file that `mnemos pretrain` wrote, or of a run's `model.safetensors`."""
 
     path: str = Field(min_length=1, description="a safetensors file")
 
     def check(self, model: Model, shape: tuple[int, ...]) -> Encoder | None:
-        """The file can be read."""
+        """The file's encoder; refuses a file that can't be read."""
         return load_encoder(expanded(self.path))
 
     def encoder(self, model: Model, shape: tuple[int, ...], tell: Tell) -> Encoder | None:
-        """The file's tensors."""
+        """The file's encoder."""
         return self.check(model, shape)

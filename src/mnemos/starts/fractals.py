@@ -12,16 +12,16 @@ from mnemos.starts.start import Start, starts
 
 @starts.register("fractals")
 class FromFractals(Pretraining, Start):
-    """The experiment's model, trained on fractals of its data's size; kept in the cache folder.
+    """The experiment's model, trained on fractals of its data's size, and kept in the cache folder.
 
-    Its seed is its own: all seeds of an experiment start from the same encoder.
+    It has a seed of its own: all seeds of an experiment start from the same encoder.
     """
 
     def check(self, model: Model, shape: tuple[int, ...]) -> Encoder | None:
-        """It can be trained."""
+        """Refuse what can't be trained."""
         self.verify(model, shape)
         return None
 
     def encoder(self, model: Model, shape: tuple[int, ...], tell: Tell) -> Encoder | None:
-        """From the cache, or trained now."""
+        """The encoder from the cache, or trained now."""
         return obtain(self, model, shape, tell)

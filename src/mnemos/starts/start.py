@@ -1,25 +1,30 @@
-"""What a federation's model is before the first round: random, or an encoder that has learned something.
+"""A model's weights before the first round: random, or those of a trained encoder.
 
-Only the encoder is taken over, with batch-norm's statistics; the head is drawn as the experiment's seed says.
+Only the encoder is taken over, with batch-norm's statistics; the head is drawn by the experiment's seed.
 """
 
 from __future__ import annotations
 
+from mnemos.common.registry import Part, Registry
 from mnemos.models.encoder import Encoder
 from mnemos.models.model import Model
 from mnemos.pretrain.train import Tell
-from mnemos.registry import Part, Registry
 
 
 class Start(Part):
-    """The choice of what a model starts from; this one leaves it as it is."""
+    """The choice of a model's first weights; the base class leaves them random."""
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether an encoder takes the place of random weights."""
+        return type(self).encoder is not Start.encoder
 
     def check(self, model: Model, shape: tuple[int, ...]) -> Encoder | None:
-        """Refuse, in a moment, what can't work; gives the encoder, if it is there already."""
+        """Refuse what can't work, without training; returns the encoder, if it exists already."""
         return None
 
     def encoder(self, model: Model, shape: tuple[int, ...], tell: Tell) -> Encoder | None:
-        """What takes the place of random weights, however long it takes; None: nothing does."""
+        """The encoder whose tensors replace the random ones, trained now if need be; None: there is none."""
         return None
 
 
@@ -27,5 +32,5 @@ starts: Registry[Start] = Registry("start", Start, "mnemos.starts")
 
 
 @starts.register("random")
-class Random(Start):
-    """The weights that the model's layers draw, by the experiment's seed."""
+class RandomStart(Start):
+    """The weights that the model's layers draw by the experiment's seed."""

@@ -1,1 +1,1 @@
-"""Sinks: other places than its directory where a run's numbers can be sent."""
+"""Sinks: files and services that get a run's numbers, beside the run's own directory."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from mnemos.files import write_atomically
+from mnemos.common.files import write_atomically
 from mnemos.runs.run import Run, Status
 from mnemos.track.sink import FINAL, Channel, Sink, Values, sinks
 
@@ -18,13 +18,13 @@ _COLUMNS = ("run", "round", "name", "value")
 
 @sinks.register("csv")
 class Csv(Sink):
-    """One row a number: run, round, name, value. Files of several runs can be put together as they are."""
+    """A row for each number: run, round, name, value. Files of several runs can be concatenated."""
 
     folder: str | None = Field(None, min_length=1)
-    """Where RUN.csv goes; if left out, metrics.csv in the run's directory."""
+    """The folder for RUN.csv; if left out, the file is metrics.csv in the run's directory."""
 
     def open(self, run: Run, round: int) -> Channel:
-        """A new file: it is written again from the run's metrics, so nothing in it is twice or cut off."""
+        """Begin a new file, which gets all rounds of the run again, so no row is there twice or cut off."""
         path = run.file("metrics.csv")
         if self.folder is not None:
             path = Path(self.folder).expanduser() / f"{run.path.name}.csv"
@@ -45,8 +45,8 @@ class _File:
     def log(self, rounds: Mapping[int, Values]) -> None:
         """Append a row for each number."""
         self._append(
-            (self._run, number, name, value)
-            for number, values in rounds.items()
+            (self._run, round, name, value)
+            for round, values in rounds.items()
             for name, value in values.items()
         )
 

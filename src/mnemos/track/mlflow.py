@@ -30,41 +30,41 @@ from mnemos.track.sink import (
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
-    # Their own defaults hold a round up for minutes, and for a quarter of an hour if a server never answers.
+    # With MLflow's defaults, a server that fails delays a round by minutes, and one that never answers by 15.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
-"""MLflow reads these from the environment only; what the user has set there stays."""
+"""Environment variables, because MLflow has no other way to set these; the user's own values are kept."""
 
 _METRICS_AT_ONCE, _PARAMETERS_AT_ONCE, _LONGEST_VALUE = 1000, 100, 6000
-"""What MLflow takes in one request, and of one value."""
+"""MLflow's limits: metrics and parameters in a request, and characters of a parameter's value."""
 
 _STATES = {"finished": "FINISHED", "interrupted": "KILLED", "paused": "KILLED"}
 
 
 @sinks.register("mlflow")
 class Mlflow(Sink):
-    """Metrics by round, and the experiment as parameters; no files."""
+    """Sends metrics by round, and the experiment as parameters; no files."""
 
     tracking_uri: str | None = Field(None, min_length=1)
-    """Server or store; if left out, $MLFLOW_TRACKING_URI, or mlflow.db in the folder that has the run."""
+    """The server or store; if left out, $MLFLOW_TRACKING_URI, or mlflow.db beside the run's directory."""
     experiment: str | None = Field(None, min_length=1)
-    """MLflow's group of runs; if left out, $MLFLOW_EXPERIMENT_NAME, or `mnemos`."""
+    """The name of MLflow's group of runs; if left out, $MLFLOW_EXPERIMENT_NAME, or `mnemos`."""
 
     def check(self) -> None:
-        """Needs the package, and two more for a store in a database file."""
+        """Check that MLflow is installed, and two packages that it needs for a database file."""
         _package()
         for name in ("sqlalchemy", "alembic"):
             require(name, name)
 
     def open(self, run: Run, round: int) -> Channel:
-        """Go on with the run that MLflow knows, or begin one."""
+        """Go on with MLflow's entry for the run, or make one."""
         mlflow = _package()
-        # MLflow has given up its store of plain files: from 3.13 on, it refuses it.
+        # From 3.13 on, MLflow refuses to store runs in plain files.
         beside = f"sqlite:///{run.path.parent.resolve() / 'mlflow.db'}"
         uri = self.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or beside
         name = self.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "mnemos"
-        # MLflow makes its tables when it first sees a database, and fails if two runs come at once.
+        # MLflow makes the tables of a new database, and fails if two runs do so at the same time.
         with _in_turn(run.path.parent / ".mlflow.lock"):
             client = mlflow.MlflowClient(tracking_uri=uri)
             group = client.get_experiment_by_name(name)
@@ -79,7 +79,7 @@ class Mlflow(Sink):
 
 
 class _Entry:
-    """A run of MLflow."""
+    """MLflow's entry for a run."""
 
     def __init__(self, entities: Any, client: Any, entry: Any, described: Mapping[str, Parameter]) -> None:
         self._entities, self._client, self._id = entities, client, entry.info.run_id
@@ -89,16 +89,14 @@ class _Entry:
         self._describe(entry.data.params, {_name(name): str(value) for name, value in described.items()})
 
     def log(self, rounds: Mapping[int, Values]) -> None:
-        """All metrics of a round in one request, so that it is there or not."""
+        """Send the metrics of a round in one request, so that MLflow has all of them or none."""
         now = int(time.time() * 1000)
         batch: list[Any] = []
-        for number, values in rounds.items():
+        for round, values in rounds.items():
             if len(batch) + len(values) > _METRICS_AT_ONCE:
                 self._client.log_batch(self._id, metrics=batch)
                 batch = []
-            batch += [
-                self._entities.Metric(_name(name), value, now, number) for name, value in values.items()
-            ]
+            batch += [self._entities.Metric(_name(name), value, now, round) for name, value in values.items()]
         self._client.log_batch(self._id, metrics=batch)
 
     def close(self, status: Status) -> None:
@@ -109,7 +107,7 @@ class _Entry:
         self._client.set_terminated(self._id, _STATES.get(status.status, "FAILED"))
 
     def _describe(self, known: Mapping[str, str], described: Mapping[str, str]) -> None:
-        """Set parameters; they can't be changed later, so what a resume changes (`rounds`) becomes a tag."""
+        """Set parameters. MLflow can't change them later, so one that a resume changes becomes a tag."""
         new = [
             self._entities.Param(name, value[:_LONGEST_VALUE])
             for name, value in described.items()
@@ -129,7 +127,7 @@ def _package() -> Any:
 
 
 def _known(mlflow: Any, client: Any, identifier: str | None) -> Any:
-    """The run of an id, if this store has it."""
+    """The entry with an id; None if this store doesn't have it."""
     if identifier is None:
         return None
     try:
@@ -143,12 +141,12 @@ def _known(mlflow: Any, client: Any, identifier: str | None) -> Any:
 
 @contextmanager
 def _in_turn(path: Path) -> Iterator[None]:
-    """Do something while no other process does it; the system lets go of the lock with the file."""
+    """Exclude other processes by a lock on a file; the system unlocks it when the file is closed."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _name(name: str) -> str:
-    """A name as MLflow takes it."""
+    """A name with only those characters that MLflow allows."""
     return re.sub(r"[^\w\-. :/]", "_", name)[:250]

@@ -1,8 +1,9 @@
-"""Letting sinks watch a run, beside whoever watches it already.
+"""Sending a run's numbers to sinks while it goes on, beside its observer.
 
-A run's own metrics are the truth, and sinks follow them: what a sink doesn't have yet when the run starts
-or goes on (it was killed between saving a round and sending it, the sink was off, or is new) is sent from
-there. What it has already isn't sent again, as a repeated round gives the same numbers.
+Sinks follow the run's own metrics file. When a run starts or is resumed, a sink gets the rounds that it
+doesn't have yet from there: the run may have been killed between saving a round and sending it, or the sink
+was off, or is new. Rounds that it has already aren't sent again, because repeated rounds have the same
+numbers.
 """
 
 from __future__ import annotations
@@ -16,19 +17,23 @@ from typing import Any
 
 from mnemos.engines.engine import Runner
 from mnemos.errors import ConfigError
-from mnemos.experiment import Experiment
-from mnemos.federation import Outcome
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Outcome
 from mnemos.runs.execute import Observer, Silent
 from mnemos.runs.run import Run, Status
 from mnemos.runs.store import overall
 from mnemos.track.sink import Channel, Sink, Values, sinks
 
 Spec = str | Mapping[str, Any] | Sink
-"""A sink: `wandb:project=x,mode=offline`, or the same as a mapping with `name` and options."""
+"""A sink, or its description: `wandb:project=x,mode=offline`, or a mapping with `name` and options."""
 
 
 def observe(observer: Observer | None, track: Iterable[Spec]) -> Observer:
-    """An observer and some sinks as one observer; without an observer, a lost sink is a Python warning."""
+    """Combine an observer and sinks into one observer.
+
+    `track` describes the sinks. A sink that fails is reported to the observer or, if it is None, as a Python
+    warning.
+    """
     chosen = check(track)
     warn = observer.warned if observer else _warn
     watching = observer or Silent()
@@ -36,7 +41,10 @@ def observe(observer: Observer | None, track: Iterable[Spec]) -> Observer:
 
 
 def publish(run: Run, track: Iterable[Spec], warn: Callable[[str], None]) -> None:
-    """Send a run as it is on disk to some sinks; what they have already isn't sent again."""
+    """Send a run's numbers from its directory to sinks, without what they have already.
+
+    `warn` is called with a sentence about a sink that fails.
+    """
     status = run.status
     for sink in check(track):
         guarded = _Guarded(sink, warn)
@@ -45,7 +53,7 @@ def publish(run: Run, track: Iterable[Spec], warn: Callable[[str], None]) -> Non
 
 
 def check(track: Iterable[Spec]) -> list[Sink]:
-    """The sinks, or a `ConfigError` for one that doesn't exist or can't work here."""
+    """Make the sinks from their descriptions; a ConfigError if one doesn't exist or can't work here."""
     chosen = [_parse(spec) for spec in track]
     names = [type(sink).name for sink in chosen]
     if len(set(names)) < len(names):
@@ -69,7 +77,7 @@ def _parse(spec: Spec) -> Sink:
 
 
 def _words(spec: str) -> dict[str, Any]:
-    """`name:option=value,option=value` as a mapping; the name can be an import path, `module:Class`."""
+    """Parse `name:option=value,…` into a mapping; the name can be an import path, `module:Class`."""
     name, _, rest = spec.partition(":")
     if name not in sinks.names():
         attribute, _, after = rest.partition(":")
@@ -85,7 +93,7 @@ def _words(spec: str) -> dict[str, Any]:
 
 
 class _Guarded:
-    """A sink that is switched off, with one sentence, the first time it fails."""
+    """A sink that is switched off when it fails, with a warning."""
 
     def __init__(self, sink: Sink, warn: Callable[[str], None]) -> None:
         self._sink = sink
@@ -96,13 +104,14 @@ class _Guarded:
         with self._guard():
             channel = self._sink.open(run, round)
             if channel.reached < round:
-                channel.log({n: values for n, values in _saved(run).items() if n > channel.reached})
+                saved = _saved(run)
+                channel.log({done: values for done, values in saved.items() if done > channel.reached})
             self._channel = channel
 
-    def round(self, number: int, values: Values) -> None:
+    def round(self, round: int, values: Values) -> None:
         with self._guard():
-            if self._channel and number > self._channel.reached:
-                self._channel.log({number: values})
+            if self._channel and round > self._channel.reached:
+                self._channel.log({round: values})
 
     def ended(self, status: Status) -> None:
         with self._guard():
@@ -113,7 +122,7 @@ class _Guarded:
     def _guard(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # whatever a service does, the run must not suffer
+        except Exception as error:  # no error of a service may end the run
             self._channel = None
             reason = (str(error).splitlines() or [""])[0]
             reason = re.sub(r"(?<=://)[^/\s@]*@", "", reason)  # an address may have a password in it
@@ -124,7 +133,7 @@ class _Guarded:
 
 
 class _Together(Silent):
-    """One observer, and sinks that hear of everything after it."""
+    """An observer, and sinks that are told after it."""
 
     def __init__(self, observer: Observer, guarded: list[_Guarded]) -> None:
         super().__init__()
@@ -139,19 +148,19 @@ class _Together(Silent):
             sink.started(run, round)
 
     def warned(self, sentence: str) -> None:
-        """Not for sinks."""
+        """Tell the observer alone."""
         self._observer.warned(sentence)
 
     def preparing(self, done: int, total: int, note: str) -> None:
-        """Not for sinks."""
+        """Tell the observer alone."""
         self._observer.preparing(done, total, note)
 
     def engine(self, runner: Runner) -> None:
-        """Not for sinks."""
+        """Tell the observer alone."""
         self._observer.engine(runner)
 
     def round(self, outcome: Outcome) -> None:
-        """Send what speaks of the whole federation."""
+        """Send the sinks the round's numbers of the whole federation."""
         self._observer.round(outcome)
         values = {
             record.name: record.value
@@ -169,16 +178,16 @@ class _Together(Silent):
 
 
 def _saved(run: Run) -> dict[int, Values]:
-    """The rounds in the run's metrics, in their order."""
+    """The numbers of the whole federation in the run's metrics, by round."""
     rounds: dict[int, dict[str, float]] = {}
     rows = overall(run.metrics)
-    for number, name, value in zip(rows["round"], rows["name"], rows["value"], strict=True):
-        rounds.setdefault(int(number), {})[name] = value
-    return {number: _finite(values) for number, values in rounds.items()}
+    for round, name, value in zip(rows["round"], rows["name"], rows["value"], strict=True):
+        rounds.setdefault(int(round), {})[name] = value
+    return {round: _finite(values) for round, values in rounds.items()}
 
 
 def _finite(values: Values) -> Values:
-    """Services disagree on what isn't a number, so they don't get it."""
+    """The values without NaN and infinity, which services treat differently."""
     return {name: float(value) for name, value in values.items() if math.isfinite(value)}
 
 

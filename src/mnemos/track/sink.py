@@ -1,4 +1,4 @@
-"""The interface of everything that takes a run's numbers elsewhere, and what all of them share."""
+"""The interface of sinks, which take a run's numbers elsewhere, and what all sinks share."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from mnemos import extras
-from mnemos.experiment import Experiment
-from mnemos.overrides import flatten
-from mnemos.registry import Part, Registry
+from mnemos.common import extras
+from mnemos.common.registry import Part, Registry
+from mnemos.experiment.experiment import Experiment
+from mnemos.experiment.overrides import flatten
 from mnemos.runs.run import Run, Status
 
 Values = Mapping[str, float]
-"""The numbers of one round that speak of the whole federation, by name; all are finite."""
+"""A round's numbers of the whole federation, by name; all are finite."""
 
 Parameter = str | int | float | bool
 
 FINAL = "final_accuracy"
-"""What the accuracy of a finished run is called."""
+"""The name of a finished run's accuracy."""
 
 _KNOWN = "tracking.json"
-"""The run's file that says under which id a sink knows it."""
+"""The file in the run's directory with each sink's id of the run."""
 
 
 class Channel(Protocol):
@@ -30,36 +30,36 @@ class Channel(Protocol):
 
     @property
     def reached(self) -> int:
-        """The last round it has from earlier. It isn't given again what it has."""
+        """The last round that the sink has from before; only later rounds are logged."""
 
     def log(self, rounds: Mapping[int, Values]) -> None:
-        """Take the numbers of some rounds, in their order."""
+        """Take the numbers of some rounds, in rising order."""
 
     def close(self, status: Status) -> None:
-        """The run is over, at least for now."""
+        """Take the status of the run, which has ended or was interrupted."""
 
 
 class Sink(Part):
-    """Somewhere to send a run's numbers: its options, and how to open it."""
+    """A file or service to send a run's numbers to; its fields are its options."""
 
     def check(self) -> None:
-        """Raise a `ConfigError` if it can't work here; called before anything is trained."""
+        """Raise a ConfigError if the sink can't work here; called before anything is trained."""
 
     @abstractmethod
     def open(self, run: Run, round: int) -> Channel:
-        """Begin with a run that has done `round` rounds, or go on with it."""
+        """Open the sink for a run that has done `round` rounds."""
 
 
 sinks: Registry[Sink] = Registry("sink", Sink, "mnemos.track")
 
 
 def require(module: str, package: str) -> Any:
-    """A module of a package that sinks need."""
+    """Import a module that a sink needs; a ConfigError names the `package` to install."""
     return extras.require(module, package, "track")
 
 
 def parameters(experiment: Experiment) -> dict[str, Parameter]:
-    """An experiment as a flat mapping from dotted names; lists and nulls are spelt out as JSON."""
+    """An experiment's fields by dotted name; lists and nulls are written as JSON."""
     return {
         name: value if isinstance(value, Parameter) else json.dumps(value)
         for name, value in flatten(experiment.model_dump(mode="json"))
@@ -67,12 +67,12 @@ def parameters(experiment: Experiment) -> dict[str, Parameter]:
 
 
 def known_id(run: Run, sink: str) -> str | None:
-    """The id under which a sink knows the run, if it has seen it before."""
+    """The id that a sink has for the run; None if it hasn't seen it before."""
     return _ids(run).get(sink)
 
 
 def keep_id(run: Run, sink: str, identifier: str) -> None:
-    """Remember the id under which a sink knows the run."""
+    """Record the id that a sink has for the run."""
     run.write_json(_KNOWN, {**_ids(run), sink: identifier})
 
 

@@ -1,4 +1,4 @@
-"""Event files for TensorBoard."""
+"""Writing event files for TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mnemos.track.sink import FINAL, Channel, Parameter, Sink, Values, parameter
 
 @sinks.register("tensorboard")
 class TensorBoard(Sink):
-    """Scalars by round, and the experiment for the HParams page."""
+    """Writes scalars by round, and the experiment for the HParams page."""
 
     folder: str | None = Field(None, min_length=1)
-    """Has a folder for each run; if left out, `tensorboard` in the run's directory."""
+    """A folder in which each run gets a folder; if left out, `tensorboard` in the run's directory."""
 
     def check(self) -> None:
-        """Needs the package."""
+        """Check that TensorBoard is installed."""
         _Library()
 
     def open(self, run: Run, round: int) -> Channel:
-        """Go on in the same folder; what it has of rounds after `round` is declared void."""
+        """Go on in the run's folder; events of rounds after `round` are declared void."""
         folder = run.file("tensorboard")
         if self.folder is not None:
             folder = Path(self.folder).expanduser() / run.path.name
@@ -49,14 +49,14 @@ class _Library:
         self.hparams_metadata = module("plugins.hparams.metadata")
 
     def scalars(self, values: Values) -> Any:
-        """Several numbers of one step."""
+        """A summary with several numbers of one step."""
         value = self.summaries.Summary.Value
         return self.summaries.Summary(
-            value=[value(tag=name, simple_value=number) for name, number in values.items()]
+            value=[value(tag=name, simple_value=found) for name, found in values.items()]
         )
 
     def success(self) -> Any:
-        """A good end, for the HParams page; the package's own function for it needs TensorFlow."""
+        """A summary that says that the run succeeded; TensorBoard's own function needs TensorFlow."""
         metadata = self.hparams_metadata
         info = self.hparams_data.SessionEndInfo(
             status=self.hparams_api.STATUS_SUCCESS, end_time_secs=time.time()
@@ -70,7 +70,7 @@ class _Library:
         return self.summaries.Summary(value=[value])
 
     def steps(self, folder: Path) -> dict[str, set[int]]:
-        """The steps of each scalar in a folder's event files."""
+        """The steps of each scalar in a folder's event files, by name."""
         if not folder.exists():
             return {}
         found = self.reading.EventAccumulator(str(folder), size_guidance={self.reading.SCALARS: 0})
@@ -88,23 +88,23 @@ class _Events:
         self._finals = {step for step in steps.get(FINAL, ()) if step <= self.reached}
         self._file = library.writing.EventFileWriter(str(folder))
         if steps:
-            # Readers drop what they have of this step and later ones.
+            # When readers meet this event, they drop events of this step and later ones.
             log = library.events.SessionLog
             self._add(self.reached + 1, session_log=log(status=log.START))
         self._add(0, summary=library.hparams.hparams_pb(described, trial_id=name))
         self._file.flush()
 
     def log(self, rounds: Mapping[int, Values]) -> None:
-        """One event a round, so that a crash can't leave half of it."""
-        for number, values in rounds.items():
-            self._add(number, summary=self._library.scalars(values))
+        """Write an event for each round, so that a crash can't leave half of a round."""
+        for round, values in rounds.items():
+            self._add(round, summary=self._library.scalars(values))
         self._file.flush()
 
     def close(self, status: Status) -> None:
         """Write the final accuracy and how the run ended."""
         if status.accuracy is not None and status.rounds not in self._finals:
             self._add(status.rounds, summary=self._library.scalars({FINAL: status.accuracy}))
-        if status.status == "finished":  # anything else can change, and readers keep to the first they find
+        if status.status == "finished":  # any other status can change, and readers use the first they find
             self._add(0, summary=self._library.success())
         self._file.close()
 

@@ -1,4 +1,4 @@
-"""Runs in Weights & Biases, online or offline."""
+"""Sending runs to Weights & Biases, online or offline."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ _PRIVATE = {
     "x_disable_viewer": True,
     "x_save_requirements": False,
 }
-"""Nothing about the machine, the code or the terminal leaves it."""
+"""Settings with which nothing about the machine, the code or the terminal is sent."""
 
 _WAIT = 60.0
-"""Seconds to wait at the end for what isn't uploaded yet; it stays on disk, for `wandb sync`."""
+"""Seconds to wait at the end for uploads; what isn't uploaded stays on disk for `wandb sync`."""
 
 
 @sinks.register("wandb")
 class WeightsAndBiases(Sink):
-    """History by round, and the experiment as configuration. What is left out, W&B's own settings decide."""
+    """Sends a history by round, and the experiment as configuration. Options default to W&B's settings."""
 
     project: str | None = Field(None, min_length=1)
     entity: str | None = Field(None, min_length=1)
     mode: Literal["online", "offline"] | None = None
 
     def check(self) -> None:
-        """Needs the package and, online, to be logged in: a question must not come up in the middle."""
+        """Check that W&B is installed and, online, that the user is logged in, so that it won't ask later."""
         wandb = _package()
         online = wandb.setup().settings.mode == "online" and self.mode != "offline"
         if online and not wandb.login(prompt=False, verify=False):
-            raise ConfigError("nobody is logged in to W&B; run 'wandb login', or set mode=offline")
+            raise ConfigError("you are not logged in to W&B; run 'wandb login', or set mode=offline")
 
     def open(self, run: Run, round: int) -> Channel:
-        """Go on with the run that W&B knows, or begin one."""
+        """Go on with W&B's run of the same id, or begin one."""
         wandb = _package()
         identifier = known_id(run, "wandb")
         if identifier is None:
@@ -75,18 +75,18 @@ class WeightsAndBiases(Sink):
 
 
 class _History:
-    """A run of W&B."""
+    """A run in W&B."""
 
     def __init__(self, run: Any) -> None:
         self._run = run
-        # Offline this is 0. So each offline folder of a resumed run has all its rounds, which is what
-        # `wandb sync` wants: the upload of one folder replaces that of an earlier one with the same id.
+        # Offline this is 0, so each offline folder of a resumed run has all its rounds. `wandb sync` needs
+        # that: uploading a folder replaces what an earlier folder with the same id has uploaded.
         self.reached = max(int(run.starting_step) - 1, 0)
 
     def log(self, rounds: Mapping[int, Values]) -> None:
-        """One step a round."""
-        for number, values in rounds.items():
-            self._run.log(dict(values), step=number, commit=True)
+        """Log a step for each round."""
+        for round, values in rounds.items():
+            self._run.log(dict(values), step=round, commit=True)
 
     def close(self, status: Status) -> None:
         """Put the final accuracy and how the run ended into the summary."""
@@ -97,6 +97,6 @@ class _History:
 
 
 def _package() -> Any:
-    # W&B reads this from the environment only; what the user has set there stays.
+    # W&B reads this from the environment only; the user's own value is kept.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     return require("wandb", "wandb")

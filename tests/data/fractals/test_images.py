@@ -10,7 +10,7 @@ from sklearn.linear_model import RidgeClassifier
 from mnemos.data.fractals import HELD_OUT, Fractals
 from mnemos.data.fractals.systems import System
 from mnemos.data.load import load
-from mnemos.experiment import Experiment
+from mnemos.experiment.experiment import Experiment
 
 LABELS, INDICES = np.arange(12) % 5, np.arange(12)
 

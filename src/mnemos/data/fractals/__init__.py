@@ -1,4 +1,4 @@
-"""Pictures of fractals: one iterated function system a class, and any number of images of it."""
+"""Images of fractals: one iterated function system per class, and any number of images of it."""
 
 from mnemos.data.fractals.images import HELD_OUT, Fractals, Ground
 

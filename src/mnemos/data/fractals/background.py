@@ -11,12 +11,12 @@ from mnemos.data.fractals.draws import Draws, Floats, over
 
 
 def draws_for(size: int) -> int:
-    """Numbers that a background needs: one a pixel of the cloud, its decay, and six for colours."""
+    """The number of random numbers for a background: one per pixel of the cloud, its decay, six colours."""
     return _side(size) ** 2 + 7
 
 
 def clouds(size: int, draws: Draws) -> Floats:
-    """Colours [B, 3, size, size]."""
+    """Colours of cloudy backgrounds [B, 3, size, size]."""
     cloud = diamond_square(draws.take(_side(size) ** 2), draws.between(0.4, 0.8))[:, :size, :size]
     hue = cloud * over(draws.between(0.25, 1), 2) + over(draws.between(0, 1), 2)
     saturation = cloud * over(draws.between(0.1, 0.3), 2) + over(draws.between(0.4, 0.6), 2)
@@ -27,13 +27,13 @@ def clouds(size: int, draws: Draws) -> Floats:
 def diamond_square(draws: Floats, decay: Floats) -> Floats:
     """Clouds [B, side, side] from side² draws each, side a power of two.
 
-    Four random values, and then at level k = 1, 2, … the means of every square's corners and of every
-    diamond's, moved by up to ±½ exp(decay (1 − k)).
+    It begins with four random values. Level k = 1, 2, … adds the means of every square's corners and of
+    every diamond's, each moved by up to ±½ exp(decay (1 − k)).
     """
     count, total = draws.shape
     cloud, used = draws[:, :4].reshape(count, 2, 2), 4
-    # One by one, so that the same decay always gives the same number.
-    falling = over(np.array([math.exp(-one) for one in decay.tolist()], np.float32), 2)
+    # `math.exp` of each number: `np.exp` may give other last bits in other batches.
+    falling = over(np.array([math.exp(-rate) for rate in decay.tolist()], np.float32), 2)
     amplitude: Floats = np.full_like(falling, 0.5)
     while used < total:
         side = cloud.shape[1]

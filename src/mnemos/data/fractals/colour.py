@@ -1,4 +1,4 @@
-"""Shades become colours, and images are blurred."""
+"""Colours of fractals, and blurring."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from mnemos.data.fractals.draws import Draws, Floats, over
 
 PAINT = 3
-"""Numbers that painting needs."""
+"""The number of random numbers for `paint`."""
 BLUR = 2
-"""Numbers that blurring needs."""
+"""The number of random numbers for `blur`."""
 
 
 def rgb(hue: Floats, saturation: Floats, value: Floats) -> Floats:
@@ -27,22 +27,22 @@ def rgb(hue: Floats, saturation: Floats, value: Floats) -> Floats:
 
 
 def paint(shades: Floats, draws: Draws) -> Floats:
-    """Shades [B, size, size] as hues from a random one on, with one saturation and value an image."""
+    """Shades [B, size, size] as hues from a random one on, with one saturation and value per image."""
     hue = shades + over(draws.between(0, 1), 2)
     saturation, value = draws.between(0.3, 1), draws.between(0.5, 1)
     return rgb(hue, over(saturation, 2), over(value, 2))
 
 
 def lay_over(shades: Floats, colours: Floats, ground: Floats) -> Floats:
-    """Colours where there are shades, and the ground where there are none."""
+    """Colours where shades aren't 0, and the ground elsewhere."""
     return np.where(shades[:, None] > 0, colours, ground)
 
 
 def blur(images: Floats, draws: Draws) -> Floats:
-    """Every other image, by a coin, with a 3×3 Gaussian of standard deviation 0.5 to 1."""
+    """Images, each with probability ½ blurred by a 3×3 Gaussian of standard deviation 0.5 to 1."""
     coin, width = draws.between(0, 1), draws.between(0.5, 1)
-    # One by one, so that the same width always gives the same weight.
-    side = np.array([math.exp(-1 / (2 * one * one)) for one in width.tolist()], np.float32)
+    # `math.exp` of each number: `np.exp` may give other last bits in other batches.
+    side = np.array([math.exp(-1 / (2 * sigma * sigma)) for sigma in width.tolist()], np.float32)
     side = over(np.where(coin < 0.5, side, np.float32(0)), 3)
     for axis in (2, 3):
         padded = np.pad(images, [(1, 1) if axis == other else (0, 0) for other in range(4)], mode="reflect")

@@ -1,4 +1,4 @@
-"""Images of fractals, each a function of seed, class and index alone."""
+"""Images of fractals; each depends only on seed, class and index."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mnemos.data.fractals.draws import Draws, Floats, Ints, between
 from mnemos.data.fractals.systems import System, draw_system
 
 HELD_OUT = 1 << 40
-"""Images from this index on are for testing: no training ever gets there."""
+"""Images from this index on are for testing; training never uses them."""
 MOST = 5
-"""Fractals in a scene, at most."""
+"""The largest number of fractals in a scene."""
 
 _POINTS = 4
-"""Points a pixel: twice as many as in published work on large images, where a miss shows less."""
+"""Points per pixel: twice as many as in published work on large images, where missing points show less."""
 _LANES = 4096
-"""Chains that are followed at once: enough for an operation to be worth its call, few enough for a cache."""
+"""Chains that are computed at once: enough to outweigh a call's overhead, few enough for a cache."""
 
 Bytes = NDArray[np.uint8]
 Ground = Literal["clouds", "black"]
@@ -34,18 +34,18 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class Fractals:
-    """Classes of fractals, one system each, and their images."""
+    """Classes of fractals, one system per class, and their images."""
 
     classes: int
     size: int = 32
-    """Pixels a side."""
+    """Pixels per side."""
     seed: int = 0
     transforms: tuple[int, int] = (2, 4)
     """The fewest and the most maps of a system."""
     channels: Literal[1, 3] = 3
-    """Colours, or their luminance."""
+    """3: colours, 1: their luminance."""
     background: Ground = "clouds"
-    """What is behind the fractals."""
+    """The background of the fractals."""
 
     @cached_property
     def systems(self) -> tuple[System, ...]:
@@ -59,7 +59,7 @@ class Fractals:
         return np.concatenate([self._nothing, *parts])
 
     def shades(self, labels: Ints, indices: Ints) -> Floats:
-        """The fractals of these images alone [B, size, size]: 0 is nothing, 1 where most points are."""
+        """The fractals of these images without colours [B, size, size]: 0 is empty, 1 has most points."""
 
         def render(keys: Sequence[tuple[int, int]]) -> Floats:
             draws = Draws(self.seed, "fractal", keys, _draws_for(self.size))
@@ -69,7 +69,7 @@ class Fractals:
         return np.concatenate(_in_parts(render, keys, self._at_once(self.size), 1))
 
     def scenes(self, indices: Ints, workers: int = 1) -> tuple[Bytes, Floats]:
-        """Images of one to five smaller fractals each, and which classes are there [B, classes]."""
+        """Images of one to five smaller fractals each, and which classes they contain [B, classes]."""
         at_once = max(1, 2 * self._at_once(self.size // 2) // (1 + MOST))
         parts = _in_parts(self._compose, indices.tolist(), at_once, workers)
         present = np.zeros((0, self.classes), np.float32)
@@ -93,27 +93,27 @@ class Fractals:
         size, half = self.size, self.size // 2
         count = 1 + 4 * MOST + background.draws_for(size) + BLUR
         draws = Draws(self.seed, "fractal scene", [(scene,) for scene in scenes], count)
-        numbers = 1 + (draws.take(1) * MOST).astype(np.int64)
-        asked = draws.take(4 * MOST).reshape(-1, MOST, 4)
+        sizes = 1 + (draws.take(1) * MOST).astype(np.int64)
+        drawn = draws.take(4 * MOST).reshape(-1, MOST, 4)
         result = self._ground(draws)
-        there = np.arange(MOST) < numbers
-        images, order = np.nonzero(there)
-        label, side, *centre = asked[there].T
+        used = np.arange(MOST) < sizes
+        images, order = np.nonzero(used)
+        label, side, *centre = drawn[used].T
         labels = (label * self.classes).astype(np.int64)
-        keys = [(scenes[image], number) for image, number in np.argwhere(there).tolist()]
+        keys = [(scenes[image], index) for image, index in np.argwhere(used).tolist()]
         own = Draws(self.seed, "fractal in a scene", keys, _draws_for(half) + PAINT)
         shades = self._shades(labels.tolist(), half, own)
         shades = view.place(shades, between(side, 0.15, 0.6) * size, np.stack(centre, 1) * size, size)
         colours = paint(shades, own)
-        for number in range(MOST):
-            which = order == number
-            result[images[which]] = lay_over(shades[which], colours[which], result[images[which]])
+        for index in range(MOST):
+            rows = order == index
+            result[images[rows]] = lay_over(shades[rows], colours[rows], result[images[rows]])
         present = np.zeros((len(scenes), self.classes), np.float32)
         present[images, labels] = 1
         return self._bytes(result, draws), present
 
     def _shades(self, labels: Sequence[int], size: int, draws: Draws) -> Floats:
-        """A fractal an image, without colours."""
+        """One fractal per image, without colours."""
         systems = chaos.stack([self.systems[label] for label in labels])
         maps = chaos.jitter(*systems, draws.take(chaos.JITTER))
         xs, ys = chaos.play(maps, draws.take(chaos.draws_for(_points(size))))
@@ -143,7 +143,7 @@ def _draws_for(size: int) -> int:
 
 
 def _in_parts(work: Callable[[Sequence[_K]], _R], keys: Sequence[_K], at_once: int, workers: int) -> list[_R]:
-    """The work on all keys, so many at once, by so many threads."""
+    """The results of `work` on all keys, `at_once` of them at a time, by `workers` threads."""
     parts = [keys[start : start + at_once] for start in range(0, len(keys), at_once)]
     if min(workers, len(parts)) < 2:
         return [work(part) for part in parts]

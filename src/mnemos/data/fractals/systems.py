@@ -1,8 +1,8 @@
 """Iterated function systems, drawn by their singular values (Anderson and Farrell, 2022).
 
-A system is N affine maps of the plane, x ↦ A x + b. How its fractal looks is mostly a matter of the singular
-values σ₁ ≥ σ₂ of its matrices: too small, and there are a few specks; too large, and there is a blot. The sum
-Σ (σ₁ + 2 σ₂) over the maps, between (5 + N)/2 and (6 + N)/2, leaves what is worth looking at.
+A system is N affine maps of the plane, x ↦ A x + b. The shape of its fractal depends mostly on the singular
+values σ₁ ≥ σ₂ of its matrices: with small ones it is a few specks, with large ones a blot. A sum
+Σ (σ₁ + 2 σ₂) over the maps between (5 + N)/2 and (6 + N)/2 avoids both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemos import rng
+from mnemos.common import rng
 
 Doubles = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ class System:
 
 
 def check_transforms(value: tuple[int, int]) -> tuple[int, int]:
-    """Bounds of the number of maps, or a `ValueError` where there are no systems of so many."""
+    """The bounds of the number of maps, or a `ValueError` if they aren't in order and from 2 to 16."""
     fewest, most = value
     if not 2 <= fewest <= most <= 16:
         raise ValueError(f"found {fewest} to {most}; allowed: from 2 to 16, the smaller first")
@@ -36,7 +36,7 @@ def check_transforms(value: tuple[int, int]) -> tuple[int, int]:
 
 
 def draw_system(seed: int, label: int, transforms: tuple[int, int]) -> System:
-    """The system of a class, with as many maps as lie between two bounds."""
+    """The system of a class, with a random number of maps within the bounds `transforms`."""
     generator = rng.numpy_generator(seed, "fractal system", label)
     count = int(generator.integers(transforms[0], transforms[1], endpoint=True))
     factor = generator.uniform((5 + count) / 2, (6 + count) / 2)
@@ -47,10 +47,10 @@ def draw_system(seed: int, label: int, transforms: tuple[int, int]) -> System:
 
 
 def draw_singular_values(count: int, factor: float, generator: np.random.Generator) -> Doubles:
-    """Pairs 0 ≤ σ₂ ≤ σ₁ ≤ 1 [count, 2] with Σ (σ₁ + 2 σ₂) = factor, one after the other.
+    """Pairs 0 ≤ σ₂ ≤ σ₁ ≤ 1 [count, 2] with Σ (σ₁ + 2 σ₂) = factor, drawn one after the other.
 
-    `left` is what is still to be given away; `least` is what must be given now, as the maps that follow can't
-    take more than 3 each.
+    `left` is the part of the sum that isn't distributed yet; `least` is the part that this pair must take,
+    as each of the following pairs takes at most 3.
     """
     pairs = np.empty((count, 2))
     left, least = factor, factor - 3 * (count - 1)
@@ -66,7 +66,7 @@ def draw_singular_values(count: int, factor: float, generator: np.random.Generat
 
 
 def _orthogonal(count: int, generator: np.random.Generator) -> Doubles:
-    """Matrices [count, 2, 2] that turn by any angle and then mirror, or don't, along each axis."""
+    """Matrices [count, 2, 2] that rotate by a random angle and mirror each axis with probability ½."""
     angles = generator.uniform(-np.pi, np.pi, count)
     cos, sin = np.cos(angles), np.sin(angles)
     turned = np.stack([cos, -sin, sin, cos], 1).reshape(count, 2, 2)

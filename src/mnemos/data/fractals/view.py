@@ -1,4 +1,4 @@
-"""From points to shades: how often each pixel of a view is hit."""
+"""Shades of fractals: how many points fall on each pixel of a view."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import numpy as np
 from mnemos.data.fractals.draws import Floats, between
 
 BOX = 4
-"""Numbers that a view needs."""
+"""The number of random numbers for `box`."""
 FLIP = 3
-"""Numbers that flipping needs."""
+"""The number of random numbers for `flip`."""
 
 
 def box(xs: Floats, ys: Floats, draws: Floats) -> tuple[Floats, Floats]:
-    """A view near the points of each image: lower corner and extent, [B, 2] each.
+    """A view of the points of each image: lower corner and extent, [B, 2] each.
 
-    Its centre is off the points' by up to a fifth of their extent, and it is half to twice as large, in
-    either direction.
+    Along each axis, its centre differs from the points' by up to a fifth of their extent, and it is half to
+    twice as large.
     """
     low = np.stack([xs.min((0, 2)), ys.min((0, 2))], 1)
     high = np.stack([xs.max((0, 2)), ys.max((0, 2))], 1)
@@ -27,7 +27,7 @@ def box(xs: Floats, ys: Floats, draws: Floats) -> tuple[Floats, Floats]:
 
 
 def shades(xs: Floats, ys: Floats, low: Floats, extent: Floats, size: int) -> Floats:
-    """Hits of each pixel [B, size, size] as a share of the image's most hit one; rows are y."""
+    """The points on each pixel [B, size, size], divided by the largest number in the image; rows are y."""
     count = len(low)
     columns, rows = (
         np.floor((points - low[:, None, axis]) * (size / extent[:, None, axis])).astype(np.int32)
@@ -42,7 +42,7 @@ def shades(xs: Floats, ys: Floats, low: Floats, extent: Floats, size: int) -> Fl
 
 
 def flip(images: Floats, draws: Floats) -> Floats:
-    """Images [B, size, size] transposed, turned upside down, and mirrored: each or not, by a coin."""
+    """Images [B, size, size], each transposed, turned upside down and mirrored with probability ½ each."""
     heads = (draws < 0.5)[:, :, None, None]
     images = np.where(heads[:, 0], images.swapaxes(1, 2), images)
     images = np.where(heads[:, 1], images[:, ::-1], images)
@@ -50,9 +50,9 @@ def flip(images: Floats, draws: Floats) -> Floats:
 
 
 def place(images: Floats, side: Floats, centre: Floats, size: int) -> Floats:
-    """Images as squares of other sides, around points (row, column) of empty ones [B, size, size].
+    """Images resized to squares of sides [B], around centres (row, column) of empty images [B, size, size].
 
-    What lies between pixels is interpolated from four, and what lies outside is cut off.
+    Values between pixels are interpolated from four, and what lies outside is cut off.
     """
     for axis in (1, 2):
         scale = images.shape[axis] / side[:, None]
@@ -62,11 +62,11 @@ def place(images: Floats, side: Floats, centre: Floats, size: int) -> Floats:
 
 
 def _between(images: Floats, positions: Floats, axis: int) -> Floats:
-    """Values at positions [B, n] along an axis, with nothing before the first and after the last."""
+    """Interpolated values at positions [B, n] along an axis, with 0 before the first and after the last."""
     length = images.shape[axis]
     padded = np.pad(images, [(1, 2) if axis == other else (0, 0) for other in range(3)])
     positions = np.expand_dims(positions.clip(-1, length), 3 - axis)
     below = np.floor(positions)
     first = below.astype(np.int64) + 1
-    before, after = (np.take_along_axis(padded, which, axis) for which in (first, first + 1))
+    before, after = (np.take_along_axis(padded, index, axis) for index in (first, first + 1))
     return before + (after - before) * (positions - below)

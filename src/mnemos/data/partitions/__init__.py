@@ -1,1 +1,1 @@
-"""One file a partition: how the training samples are dealt out to clients."""
+"""Partitions, one file each: how the training samples are assigned to clients."""

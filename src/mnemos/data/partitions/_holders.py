@@ -1,4 +1,4 @@
-"""Partitions as one array, the holder of each sample: grouping it, and topping up clients with too few."""
+"""Partitions as an array with the client of each sample: grouping it, and filling up clients with too few."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mnemos.data.partition import Ints
 from mnemos.errors import ConfigError
 
 _HOPELESS = 10
-"""Where m clients are short by chance, about one draw in e^m has none short: beyond this, tries are vain."""
+"""If m clients lack samples on average, about one draw in e^m leaves none short: above this m, tries end."""
 
 
 def check_enough(clients: int, samples: int) -> None:
@@ -24,9 +24,9 @@ def check_enough(clients: int, samples: int) -> None:
 
 
 def least(min_samples: int | None, clients: int, samples: int) -> int:
-    """How many samples every client gets at least.
+    """The least number of samples that every client gets.
 
-    By default 10, but no more than half of an equal share (or there would be no skew left), and one at least.
+    By default 10, but at most half of an equal share, which leaves room for skew, and at least one.
     """
     check_enough(clients, samples)
     each = samples // clients
@@ -41,19 +41,19 @@ def least(min_samples: int | None, clients: int, samples: int) -> int:
 
 
 def even_sizes(samples: int, clients: int) -> Ints:
-    """Sizes that add up to the number of samples and differ by at most one, the larger ones first."""
+    """Sizes [clients] that sum to the number of samples and differ by at most one, the larger ones first."""
     sizes = np.full(clients, samples // clients, np.int64)
     sizes[: samples % clients] += 1
     return sizes
 
 
 def offsets(sizes: Ints) -> Ints:
-    """Where each client's run starts, and the end."""
+    """The start of each client's run, and the end of the last one [clients + 1]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
 
 
 def group(samples: Ints, holders: Ints, clients: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """(order, offsets) from the holder of each sample; every client's samples are in random order."""
+    """(order, offsets) from the client of each sample; every client's samples are in random order."""
     mixed = rng.permutation(len(samples))
     order = samples[mixed[np.argsort(holders[mixed], kind="stable")]]
     return order, offsets(np.bincount(holders, minlength=clients))
@@ -65,7 +65,7 @@ def levelled(sizes: Ints, floor: int) -> Ints:
     missing = int(lacking.sum())
     if not missing:
         return sizes
-    # Taking from the largest again and again cuts all large ones down to one level: bisect for it.
+    # Taking from the largest repeatedly cuts all large clients down to one level, found by bisection.
     low, high = floor, int(sizes.max())
     while low < high:
         middle = (low + high + 1) // 2
@@ -79,10 +79,10 @@ def levelled(sizes: Ints, floor: int) -> Ints:
 
 
 def top_up(holders: Ints, clients: int, floor: int, rng: np.random.Generator) -> Ints:
-    """The holders after moving samples from the largest clients to those below the floor.
+    """The client of each sample after moving samples from the largest clients to those below the floor.
 
-    Samples are expected class after class. They move in runs, which keeps the few labels of a skewed client
-    few; where the runs start is random, so no label moves more often than another.
+    Samples are expected class after class. They move in runs, so that a client with few labels keeps few; the
+    start of the runs is random, so that no label moves more often than another.
     """
     sizes = np.bincount(holders, minlength=clients)
     change = levelled(sizes, floor) - sizes
@@ -98,9 +98,9 @@ def top_up(holders: Ints, clients: int, floor: int, rng: np.random.Generator) ->
 
 
 def redraw(draw: Callable[[], Ints], clients: int, floor: int, tries: int, rng: np.random.Generator) -> Ints:
-    """Holders drawn until every client reaches the floor, at most `tries` times, then topped up.
+    """The client of each sample, drawn at most `tries` times until every client reaches the floor.
 
-    The draw that lacks the fewest samples is kept.
+    The draw that lacks the fewest samples is kept, and its small clients are filled up.
     """
     best, fewest = np.empty(0, np.int64), -1
     for _ in range(tries):

@@ -1,4 +1,4 @@
-"""The samples of each class, shuffled, from which partitions deal."""
+"""The samples of each class, shuffled, from which partitions take samples."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Pools:
 
     samples: Ints
     counts: Ints
-    """Samples of each class."""
+    """The number of samples of each class."""
 
     @property
     def classes(self) -> int:
-        """How many classes occur."""
+        """The number of classes that occur."""
         return len(self.counts)
 
     @property
     def starts(self) -> Ints:
-        """Where each class starts in `samples`."""
+        """The start of each class in `samples`."""
         return np.cumsum(self.counts) - self.counts
 
     def hand_out(self, drawn: Ints) -> Ints:
-        """A sample for each drawn class: the class' first, then its second, …"""
+        """A sample for each drawn class: the class's first, then its second, …"""
         counts = np.bincount(drawn, minlength=self.classes)
         rank = np.arange(len(drawn)) - np.repeat(np.cumsum(counts) - counts, counts)
         given = np.empty(len(drawn), np.int64)

@@ -19,23 +19,23 @@ _LARGEST, _SMALLEST = 1 << 18, 64
 class Dirichlet(Partition):
     """Each client draws its label proportions q_k ~ Dir(α·1_C), then n = ⌊N/K⌋ samples.
 
-    Clients are filled one after the other. Each sample's label is drawn from q_k and the sample from those
-    of that label nobody holds yet; once a label has run out, it is struck out of every q_k, which is
+    Clients are filled one after the other. Each sample's label is drawn from q_k, and the sample from those
+    of that label that no client holds yet; a label that has run out is removed from every q_k, which is
     renormalised (Legate et al., "Re-Weighted Softmax Cross-Entropy to Control Forgetting in Federated
     Learning", 2023; after Hsu et al., "Measuring the Effects of Non-Identical Data Distribution", 2019).
-    Small α: few labels a client; large α: like `iid`. The N − K·n samples that are left belong to nobody.
+    Small α: few labels per client; large α: like `iid`. The remaining N − K·n samples are not used.
 
     While no label has run out, the number X_c of client k's samples with label c is Dirichlet-multinomial:
 
         E[X_c] = n/C,  Var[X_c] = n · (1/C)(1 − 1/C) · (n + Cα) / (1 + Cα)
 
-    Validation samples are the last ones that a client drew.
+    A client's validation samples are the last ones that it drew.
     """
 
     alpha: Concentration = 0.1
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Draw all clients' label sequences, then hand out samples of these labels."""
+    def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Draw the labels of all clients' samples, then take samples with these labels."""
         check_enough(self.clients, len(labels))
         size = len(labels) // self.clients
         pools = by_class(labels, rng)
@@ -44,7 +44,7 @@ class Dirichlet(Partition):
 
 
 def draw_labels(alpha: float, clients: int, size: int, counts: Ints, rng: np.random.Generator) -> Ints:
-    """The labels that clients draw, client after client, from `counts` samples of each."""
+    """The labels that clients draw, client after client, from `counts` samples of each label."""
     drawn = np.empty(clients * size, np.int64)
     stock = counts.copy()
     block = max(1, _CELLS // len(counts))
@@ -59,12 +59,12 @@ def _fill(drawn: Ints, size: int, logs: Floats, stock: Ints, rng: np.random.Gene
     """Draw the labels of a block of clients, taking them from the stock.
 
     This is the sample-by-sample procedure itself, not an approximation: until a label runs out, draws are
-    independent of one another and can be made together. Draws from the first one that can't be served
-    on are thrown away and made again without the label; they are independent of what was kept. There are
-    at most C such cuts, and after each the next lot is small, so that little is thrown away.
+    independent of one another and can be made together. From the first draw of a label that has run out,
+    draws are discarded and repeated without the label; they are independent of those that are kept. This
+    happens at most C times, and the next chunk is then small, so that few draws are discarded.
 
     No row can become all zero: proportions are kept as logarithms, which stay finite, so a client whose
-    labels have run out goes on with the next most likely one, as it would in exact arithmetic.
+    labels have run out continues with the next most likely one, as it would in exact arithmetic.
     """
     done, chunk = 0, _LARGEST
     while done < len(drawn):
@@ -80,7 +80,7 @@ def _fill(drawn: Ints, size: int, logs: Floats, stock: Ints, rng: np.random.Gene
 
 
 def _pick(odds: Floats, rows: Ints, rng: np.random.Generator) -> Ints:
-    """A label for each row number, from that row's cumulative odds: the first that exceeds a uniform draw."""
+    """A label for each row index: the first whose cumulative odds in that row exceed a uniform draw."""
     classes = odds.shape[1]
     flat, start = odds.ravel(), rows * classes
     uniform = rng.random(len(rows))
@@ -94,6 +94,6 @@ def _pick(odds: Floats, rows: Ints, rng: np.random.Generator) -> Ints:
 
 
 def _served(labels: Ints, stock: Ints) -> int:
-    """How many draws can be served before the first one of a label that has run out."""
+    """The number of draws before the first one of a label that has run out."""
     over = np.flatnonzero(np.bincount(labels, minlength=len(stock)) > stock)
     return min((int(np.flatnonzero(labels == c)[stock[c]]) for c in over), default=len(labels))

@@ -1,4 +1,4 @@
-"""Clients that see the same things through worse and worse lenses."""
+"""Clients whose features have different amounts of noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that are alike."""
+"""Clients with identically distributed data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mnemos.data.partitions._holders import check_enough, even_sizes, offsets
 
 @partitions.register("iid")
 class Iid(Partition):
-    """All samples, shuffled and dealt in equal shares (sizes differ by at most one)."""
+    """All samples, shuffled and split into equal shares (sizes differ by at most one)."""
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Cut a random permutation into equal runs."""
         check_enough(self.clients, len(labels))
         return rng.permutation(len(labels)), offsets(even_sizes(len(labels), self.clients))

@@ -1,4 +1,4 @@
-"""Label skew with unequal sizes: the most used partition of the field."""
+"""Label skew with unequal sizes: the most common partition of the field."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mnemos.data.proportions import Concentration, cumulative, cut, log_dirichle
 
 @partitions.register("label-dirichlet")
 class LabelDirichlet(Partition):
-    """Each label's samples are cut among the clients by proportions p_c ~ Dir(α·1_K).
+    """Each label's samples are split among the clients by proportions p_c ~ Dir(α·1_K).
 
-    Labels are dealt one after the other; clients that already hold N/K samples or more are struck out of
+    Labels are split one after the other; clients that already hold N/K samples or more are removed from
     p_c, which is renormalised (NIID-Bench's `noniid-labeldir`, whose β is α here: Li et al., "Federated
-    Learning on Non-IID Data Silos", ICDE 2022). NIID-Bench draws again for as long as a client has fewer
-    than 10 samples, possibly for ever. Here it is `tries` times at most, and no more once a draw leaves so
-    many clients short that tries are in vain; then samples move from the largest clients to those with fewer
-    than `min_samples` (by default 10, but no more than half of N/K, and one at least). With `allow_empty`,
-    the first draw stands as it is.
+    Learning on Non-IID Data Silos", ICDE 2022). NIID-Bench draws again while a client has fewer than 10
+    samples, possibly forever. Here it draws at most `tries` times, and stops early if more than ten clients
+    lack samples, as further tries would fail; then samples move from the largest clients to those with fewer
+    than `min_samples` (by default 10, but at most half of N/K, and at least one). With `allow_empty`, the
+    first draw is used as it is.
     """
 
     alpha: Concentration = 0.5
@@ -29,7 +29,7 @@ class LabelDirichlet(Partition):
     tries: int = Field(100, ge=1, le=10_000)
     allow_empty: bool = False
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Cut label by label, with a bounded number of tries."""
         floor = 0 if self.allow_empty else least(self.min_samples, self.clients, len(labels))
         pools = by_class(labels, rng)
@@ -37,11 +37,11 @@ class LabelDirichlet(Partition):
         return group(pools.samples, holders, self.clients, rng)
 
     def _cut(self, pools: Pools, rng: np.random.Generator) -> Ints:
-        """The holder of each pooled sample."""
+        """The client of each pooled sample."""
         holders = np.empty(len(pools.samples), np.int64)
         held = np.zeros(self.clients, np.int64)
         for start, count in zip(pools.starts, pools.counts, strict=True):
-            # Some client is always below N/K, as long as there are samples left to deal.
+            # While samples are left, at least one client has fewer than N/K.
             below = held * self.clients < len(holders)
             shares = cumulative(log_dirichlet(self.alpha, (self.clients,), rng), below)
             sizes = cut(shares, int(count))

@@ -1,4 +1,4 @@
-"""A fixed number of labels a client."""
+"""A fixed number of labels per client."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Labels(Partition):
     """Client i holds label i mod C and `per_client` − 1 random other ones.
 
     Each label's samples are split equally among its holders (NIID-Bench's `noniid-#label<k>`: Li et al.,
-    "Federated Learning on Non-IID Data Silos", ICDE 2022); what can't be split goes to the holders with the
-    fewest samples so far. Labels that nobody holds (only with fewer clients than labels) are left out. Where
-    labels have fewer samples than holders, a client could end up with none: it gets one from the largest
-    client, whatever its label, unless `allow_empty` is set.
+    "Federated Learning on Non-IID Data Silos", ICDE 2022); a remainder goes to the holders with the fewest
+    samples so far. Labels that no client holds (only with fewer clients than labels) are left out. If a
+    label has fewer samples than holders, a client could end up without any: it gets one from the largest
+    client, of any label, unless `allow_empty` is set.
     """
 
     per_client: int = Field(2, ge=1)
     allow_empty: bool = False
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Choose labels, then split each among its holders."""
         if not self.allow_empty:
             check_enough(self.clients, len(labels))
@@ -51,15 +51,15 @@ class Labels(Partition):
                 sizes = even_sizes(int(count), len(members))
                 holders[start : start + count] = np.repeat(members, sizes)
                 held[members] += sizes
-        dealt = holders >= 0
-        samples, holders = pools.samples[dealt], holders[dealt]
+        used = holders >= 0
+        samples, holders = pools.samples[used], holders[used]
         if not self.allow_empty:
             holders = top_up(holders, self.clients, 1, rng)
         return group(samples, holders, self.clients, rng)
 
 
 def _choose(clients: int, classes: int, each: int, rng: np.random.Generator) -> Ints:
-    """Labels of each client: its own, and those with the smallest of random keys."""
+    """The labels of each client [clients, each]: i mod C, and those with the smallest random keys."""
     chosen = np.empty((clients, each), np.int64)
     block = max(1, _CELLS // classes)
     for first in range(0, clients, block):

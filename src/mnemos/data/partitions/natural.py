@@ -1,4 +1,4 @@
-"""Clients as they are in life: a writer, a hospital, a device."""
+"""Clients that are the natural owners of the data: writers, hospitals, devices."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from mnemos.errors import ConfigError
 class Natural(Partition):
     """Each natural owner of the data is a client (as the writers of FEMNIST: Caldas et al., "LEAF", 2018).
 
-    `clients` is how many: 0 for all owners with at least `min_samples` samples, a number for that many of
-    them, chosen at random. Clients are in the order of their owners' indices.
+    `clients` is their number, chosen at random among the owners with at least `min_samples` samples; 0 means
+    all of these. Clients are in the order of their owners' indices.
     """
 
     clients: int = Field(0, ge=0, le=100_000_000)
     min_samples: int = Field(1, ge=1)
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    @property
+    def keeps_owners(self) -> bool:
+        """With all owners, however few samples one has."""
+        return self.clients == 0 and self.min_samples == 1
+
+    def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Group samples by owner."""
         if owners is None:
             raise ConfigError("found 'natural'; this data set does not say who its samples belong to", "name")

@@ -15,15 +15,16 @@ class Shards(Partition):
     """Samples sorted by label and cut into K · `per_client` shards, of which each client gets `per_client`.
 
     McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017, with
-    two shards a client. Shard sizes differ by at most one, so all samples are used. With more shards than
-    samples a client could end up with none: it gets one from the largest client, unless `allow_empty` is set.
+    two shards per client. Shard sizes differ by at most one, so all samples are used. With more shards than
+    samples a client could end up without any: it gets one from the largest client, unless `allow_empty` is
+    set.
     """
 
     per_client: int = Field(2, ge=1, le=100_000)
     allow_empty: bool = False
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Deal a random permutation of the shards."""
+    def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Assign a random permutation of the shards."""
         if not self.allow_empty:
             check_enough(self.clients, len(labels))
         samples = by_class(labels, rng).samples

@@ -1,4 +1,4 @@
-"""Clients that all hold everything."""
+"""Clients that all hold all samples."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from mnemos.data.partition import Ints, Partition, partitions
 from mnemos.errors import ConfigError
 
 _MOST = 100_000_000
-"""Places in the index array, eight bytes each: clients × samples."""
+"""The largest length of the index array (clients × samples), of eight bytes per entry."""
 
 
 @partitions.register("whole")
 class Whole(Partition):
-    """Every client holds all training samples; clients differ in the order they see them in, which is drawn.
+    """Every client holds all training samples; clients differ in the random order of their batches.
 
-    The validation samples are the same for everyone, so nobody trains on them. In the union of the clients'
-    validation samples, each is there once for each client.
+    The validation samples are the same for all clients, so no client trains on them. The union of the
+    clients' validation samples has each of them once per client.
     """
 
-    def deal(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """The same random permutation for everyone: its end is held out."""
+    def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """The same random permutation for all clients, of which the end is held out."""
         samples = len(labels)
         if self.clients * samples > _MOST:
             raise ConfigError(

@@ -1,1 +1,1 @@
-"""Where samples come from: one file a published format."""
+"""Data sources, one file per published format."""

@@ -1,4 +1,4 @@
-"""Files out of a downloaded tar archive."""
+"""Files from a downloaded tar archive."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tempfile import TemporaryDirectory
 from mnemos.errors import DataError
 
 _MOST = 1 << 28
-"""Bytes of a file; the largest that is published has 154 million."""
+"""The largest size of a file in bytes; the largest published one has 154 million."""
 
 
 def unpack(archive: Path, names: Collection[str], folder: Path) -> None:
-    """Put a gzipped tar archive's regular files of these names into a folder, if all of it is intact.
+    """Extract the regular files of these names from a gzipped tar archive into a folder, if it is intact.
 
-    Only contents are taken: no path, link or permission of the archive reaches the disk.
+    Only contents are extracted: no path, link or permission of the archive reaches the disk.
     """
     try:
         with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:

@@ -1,4 +1,4 @@
-"""From arrays as people store them to a data set: layout, number type, classes, owners, a test part."""
+"""Data sets from arrays in the usual forms: layout, number type, classes, owners, a test part."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mnemos.common.rng import numpy_generator
 from mnemos.data.dataset import Dataset, Split, check
 from mnemos.data.sources._scale import mean_std
 from mnemos.errors import DataError
-from mnemos.rng import numpy_generator
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -24,7 +24,7 @@ _CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True)
-class Table:
+class SampleTable:
     """Samples with their labels and owners, as they were read."""
 
     samples: Array
@@ -34,19 +34,19 @@ class Table:
 
 def build(
     name: str,
-    train: Table,
-    test: Table | None,
+    parts: tuple[SampleTable, SampleTable | None],
     *,
     where: str,
     share: float,
     classes: Sequence[str] | None = None,
     layout: Layout = "auto",
 ) -> Dataset:
-    """A data set from arrays; without a test part, `share` of each class is split off for it.
+    """A data set from its training part and test part; if that is None, `share` of each class is split off.
 
     `where` is the file or folder that errors name. Without `classes`, the labels' sorted values are the
     classes' names.
     """
+    train, test = parts
     tables = [train] if test is None else [train, test]
     for table, part in zip(tables, ("training", "test"), strict=False):
         _check_lengths(table, f"{where}: the {part} part")
@@ -64,7 +64,7 @@ def build(
 def finish(
     name: str, train: Split, test: Split, classes: Sequence[str], owners: Sequence[str] = ()
 ) -> Dataset:
-    """The checked data set, with mean and deviation of its training samples."""
+    """A checked data set, with the mean and standard deviation of its training samples."""
     if not len(train.samples):
         raise DataError(f"{name}: there are no training samples")
     mean, std = mean_std(train.samples)
@@ -72,7 +72,7 @@ def finish(
 
 
 def split_off(whole: Split, share: float, where: str) -> tuple[Split, Split]:
-    """(training part, test part): always the same `share` of samples, spread evenly over the classes."""
+    """(training part, test part), with a `share` of the samples, evenly over the classes, for testing."""
     chosen = _choose(whole.labels.numpy(), share)
     if not chosen.any():
         raise DataError(f"{where}: {len(whole)} samples are too few to split off a test part of {share:g}")
@@ -80,7 +80,7 @@ def split_off(whole: Split, share: float, where: str) -> tuple[Split, Split]:
 
 
 def _choose(labels: Ints, share: float) -> NDArray[np.bool_]:
-    """A mask of the samples for testing; no class goes to testing whole."""
+    """A mask of the samples for testing, which leaves every class a sample for training."""
     shuffled = numpy_generator(0, "test part").permutation(len(labels))
     order = shuffled[np.argsort(labels[shuffled], kind="stable")]
     # Every (1/share)-th sample in the order of classes: exact in total, off by less than one per class.
@@ -100,7 +100,7 @@ def _take(split: Split, mask: NDArray[np.bool_]) -> Split:
     )
 
 
-def _check_lengths(table: Table, where: str) -> None:
+def _check_lengths(table: SampleTable, where: str) -> None:
     count = len(table.samples) if table.samples.ndim else 0
     columns = [("labels", table.labels), ("owners", table.owners)]
     for what, column in columns:
@@ -110,15 +110,8 @@ def _check_lengths(table: Table, where: str) -> None:
 
 
 def _samples(parts: list[Array], layout: Layout, where: str) -> list[Tensor]:
-    """uint8 images [N, C, H, W] where the values allow it, else float32 images or features."""
-    for array in parts:
-        if array.dtype.kind not in "buif":
-            raise DataError(f"{where}: samples are of type {array.dtype}, and numbers are expected")
-    if len({array.dtype.kind == "f" for array in parts}) > 1:
-        raise DataError(
-            f"{where}: training samples are {parts[0].dtype} and test samples {parts[1].dtype}; "
-            "both need the same units"
-        )
+    """uint8 images [N, C, H, W] if the values allow it, otherwise float32 images or features [N, D]."""
+    _check_types(parts, where)
     last = parts[0].ndim == 4 and _channels_last(parts[0].shape, layout, where)
     arranged = [_arrange(array, last, where) for array in parts]
     shapes = [array.shape[1:] for array in arranged]
@@ -129,6 +122,17 @@ def _samples(parts: list[Array], layout: Layout, where: str) -> list[Tensor]:
     image = arranged[0].ndim == 4
     kind = np.uint8 if image and all(_fits_bytes(array) for array in arranged) else np.float32
     return [_tensor(array, kind, where) for array in arranged]
+
+
+def _check_types(parts: list[Array], where: str) -> None:
+    for array in parts:
+        if array.dtype.kind not in "buif":
+            raise DataError(f"{where}: samples are of type {array.dtype}, and numbers are expected")
+    if len({array.dtype.kind == "f" for array in parts}) > 1:
+        raise DataError(
+            f"{where}: training samples are {parts[0].dtype} and test samples {parts[1].dtype}; "
+            "both need the same units"
+        )
 
 
 def _channels_last(shape: tuple[int, ...], layout: Layout, where: str) -> bool:
@@ -175,7 +179,7 @@ def _tensor(array: Array, kind: type[np.uint8] | type[np.float32], where: str) -
 
 
 def _flat(labels: Array, where: str) -> Array:
-    """One whole number or text per sample."""
+    """Labels as one whole number or text per sample."""
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -192,7 +196,7 @@ def _flat(labels: Array, where: str) -> Array:
 
 
 def as_text(values: Array, where: str, what: str) -> Array:
-    """Numbers as they are, bytes as text."""
+    """Values with whole numbers as int64 and bytes as text; other types are refused."""
     if values.dtype.kind == "S":
         try:
             return np.char.decode(values, "utf-8")
@@ -200,7 +204,7 @@ def as_text(values: Array, where: str, what: str) -> Array:
             raise DataError(f"{where}: {what} are bytes that are not UTF-8 text") from None
     if values.dtype.kind not in "iuU":
         raise DataError(f"{where}: {what} are of type {values.dtype}, and whole numbers or text are expected")
-    # One type for all whole numbers: numpy joins int64 and uint64 as floats.
+    # One type for all whole numbers: numpy would concatenate int64 and uint64 as floats.
     return values if values.dtype.kind == "U" else values.astype(np.int64)
 
 
@@ -231,7 +235,8 @@ def _by_name(labels: Array, names: tuple[str, ...], where: str) -> Tensor:
     return torch.from_numpy(labels.astype(np.int64))
 
 
-def _owners(tables: list[Table], where: str) -> tuple[list[Tensor | None], tuple[str, ...]]:
+def _owners(tables: list[SampleTable], where: str) -> tuple[list[Tensor | None], tuple[str, ...]]:
+    """Each table's owners as indices from 0, None for a table without any; and the owners' names."""
     known = [table.owners for table in tables if table.owners is not None]
     for owners in known:
         if owners.ndim != 1:

@@ -1,4 +1,4 @@
-"""Columns of Arrow tables (images, labels, owners) to arrays: what Parquet and Hugging Face files share."""
+"""Arrays from columns of Arrow tables (images, labels, owners), for Parquet and Hugging Face files."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from mnemos.common.plain import parse_json
 from mnemos.data.dataset import Dataset, Source
-from mnemos.data.sources._arrays import Layout, Table, build
+from mnemos.data.sources._arrays import Layout, SampleTable, build
 from mnemos.data.sources._images import Decoder
 from mnemos.data.sources._room import check_room
 from mnemos.errors import ConfigError, DataError
-from mnemos.plain import parse_json
 
 Batches = Iterable[tuple[str, Any]]
 """Record batches of Arrow, each with the name of the file it comes from."""
@@ -23,7 +23,7 @@ Batches = Iterable[tuple[str, Any]]
 class TableSource(Source):
     """A table with a column of images or numbers and a column of labels.
 
-    An image is a compressed one (bytes, or Hugging Face's `{bytes, path}`) or nested lists of numbers; a
+    An image is a compressed file (bytes, or Hugging Face's `{bytes, path}`) or nested lists of numbers; a
     plain list of numbers is a vector of features.
     """
 
@@ -34,9 +34,9 @@ class TableSource(Source):
     size: int | None = Field(None, ge=1, le=4096)
     """Width and height that compressed images are resized to; if left out, all must be equal already."""
     channels: Literal[1, 3] | None = None
-    """Of compressed images; if left out, as they are."""
+    """Channels that compressed images are converted to; if left out, they keep theirs."""
     layout: Layout = "auto"
-    """Of images that are nested lists with channels."""
+    """Order of the axes of images that are nested lists with channels."""
     test: float = Field(0.2, gt=0, lt=1)
     """Share of each class that is for testing, if there is no test part."""
 
@@ -44,7 +44,7 @@ class TableSource(Source):
     def columns(self) -> list[str]:
         """The columns that are read."""
         named = [self.image, self.label, *([self.owner] if self.owner is not None else [])]
-        return list(dict.fromkeys(named))  # an owner may well be a label
+        return list(dict.fromkeys(named))  # the owners may be the labels
 
     def check_columns(self, found: Iterable[str], where: str) -> None:
         """Raise an error for a column that the table doesn't have."""
@@ -62,18 +62,19 @@ class TableSource(Source):
         first, classes = self._table(train, decode, where)
         second = None if test is None else self._table(test, decode, where)[0]
         layout: Layout = "nchw" if decode.used else self.layout
-        return build(name, first, second, where=where, share=self.test, classes=classes, layout=layout)
+        return build(name, (first, second), where=where, share=self.test, classes=classes, layout=layout)
 
-    def _table(self, batches: Batches, decode: Decoder, where: str) -> tuple[Table, list[str] | None]:
+    def _table(self, batches: Batches, decode: Decoder, where: str) -> tuple[SampleTable, list[str] | None]:
+        """All batches as one table, and the names of the classes if the schema has them."""
         parts: dict[str, list[NDArray[Any]]] = {column: [] for column in self.columns}
         classes: list[str] | None = None
         file, row, size = "", 0, 0
-        for place, batch in batches:
-            file, row = (file, row) if place == file else (place, 0)
+        for source, batch in batches:
+            file, row = (file, row) if source == file else (source, 0)
             if not batch.num_rows:
                 continue
             classes = classes or _class_names(batch.schema.metadata, self.label)
-            for column, array in self._arrays(batch, decode, place, row).items():
+            for column, array in self._arrays(batch, decode, file, row).items():
                 parts[column].append(array)
                 size += array.nbytes
             check_room(size, where)
@@ -81,27 +82,28 @@ class TableSource(Source):
         if not parts[self.image]:
             raise DataError(f"{where}: there are no rows")
         joined = {column: _join(arrays, where, column) for column, arrays in parts.items()}
-        return Table(
+        return SampleTable(
             joined[self.image], joined[self.label], joined[self.owner] if self.owner else None
         ), classes
 
-    def _arrays(self, batch: Any, decode: Decoder, place: str, row: int) -> dict[str, NDArray[Any]]:
+    def _arrays(self, batch: Any, decode: Decoder, file: str, row: int) -> dict[str, NDArray[Any]]:
+        """The columns of a batch as arrays; `row` is the index of its first row in the file."""
         arrays = {}
         try:
-            batch.validate(full=True)  # Arrow trusts the offsets in a file, and reads where they point
+            batch.validate(full=True)  # Arrow itself doesn't check the offsets in a file before it uses them
             for column in self.columns:
-                values = _plain(batch.column(column), f"{place}: column '{column}'")
+                values = _plain(batch.column(column), f"{file}: column '{column}'")
                 image = column == self.image
                 arrays[column] = (
-                    _images(values, decode, place, row) if image else _scalars(values, place, column)
+                    _images(values, decode, file, row) if image else _scalars(values, file, column)
                 )
         except (pyarrow().ArrowException, UnicodeDecodeError) as error:
-            raise DataError(f"{place} is damaged ({first_line(error)})") from None
+            raise DataError(f"{file} is damaged ({first_line(error)})") from None
         return arrays
 
 
 def first_line(error: Exception) -> str:
-    """An error's reason, without what Arrow and others add below it."""
+    """The first line of an error's message, without the details that Arrow and others add below it."""
     return str(error).partition("\n")[0].rstrip(". ")
 
 
@@ -133,21 +135,19 @@ def _plain(column: Any, where: str) -> Any:
     return column
 
 
-def _images(column: Any, decode: Decoder, place: str, row: int) -> NDArray[Any]:
+def _images(column: Any, decode: Decoder, file: str, row: int) -> NDArray[Any]:
     types = pyarrow().types
     kind = column.type
     if types.is_struct(kind) and "bytes" in [field.name for field in kind]:
         contents = column.field("bytes")
         if contents.null_count:
-            raise DataError(f"{place} names images by path only, and their bytes are expected in the table")
-        return _images(contents, decode, place, row)
+            raise DataError(f"{file} names images by path only, and their bytes are expected in the table")
+        return _images(contents, decode, file, row)
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        return np.stack(
-            [decode(bytes_, f"{place}: row {row + i}") for i, bytes_ in enumerate(_bytes(column))]
-        )
+        return np.stack([decode(bytes_, f"{file}: row {row + i}") for i, bytes_ in enumerate(_bytes(column))])
     if _is_list(kind):
-        return _numbers(column, place)
-    raise DataError(f"{place} has images of type {kind}, and bytes or lists of numbers are expected")
+        return _numbers(column, file)
+    raise DataError(f"{file} has images of type {kind}, and bytes or lists of numbers are expected")
 
 
 def _bytes(column: Any) -> Iterator[bytes]:
@@ -164,25 +164,25 @@ def _is_number(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
-def _numbers(column: Any, place: str) -> NDArray[Any]:
+def _numbers(column: Any, file: str) -> NDArray[Any]:
     """Nested lists of equal lengths as an array."""
     pa = pyarrow()
     shape = [len(column)]
     while _is_list(column.type):
         lengths = set(pa.compute.list_value_length(column).to_pylist())
         if len(lengths) != 1 or column.null_count:
-            raise DataError(f"{place} has lists of different lengths, and equally many numbers are expected")
+            raise DataError(f"{file} has lists of different lengths, and equally many numbers are expected")
         shape.append(lengths.pop())
         column = column.flatten()
     kind = column.type
     if column.null_count or not _is_number(kind):
         what = "missing values" if column.null_count else f"lists of {kind}"
-        raise DataError(f"{place} has {what}, and lists of numbers are expected")
+        raise DataError(f"{file} has {what}, and lists of numbers are expected")
     values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return values.reshape(shape)
 
 
-def _scalars(column: Any, place: str, name: str) -> NDArray[Any]:
+def _scalars(column: Any, file: str, name: str) -> NDArray[Any]:
     types = pyarrow().types
     kind = column.type
     if types.is_string(kind) or types.is_large_string(kind):
@@ -190,7 +190,7 @@ def _scalars(column: Any, place: str, name: str) -> NDArray[Any]:
     if _is_number(kind):
         values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
         return values
-    raise DataError(f"{place}: column '{name}' is of type {kind}, and numbers or text are expected")
+    raise DataError(f"{file}: column '{name}' is of type {kind}, and numbers or text are expected")
 
 
 def _join(arrays: list[NDArray[Any]], where: str, column: str) -> NDArray[Any]:
@@ -200,7 +200,7 @@ def _join(arrays: list[NDArray[Any]], where: str, column: str) -> NDArray[Any]:
 
 
 def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> list[str] | None:
-    """Names that Hugging Face keeps in a schema, if the label column is one of classes."""
+    """The names of the classes, if the label column has them in its Hugging Face schema."""
     try:
         names = parse_json((metadata or {})[b"huggingface"])["info"]["features"][label]["names"]
     except (KeyError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Compressed images (PNG, JPEG, …) to arrays, all of one shape."""
+"""Arrays from compressed images (PNG, JPEG, …), all of one shape."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _DAMAGED = (
     zlib.error,
     Image.DecompressionBombError,
 )
-"""What Pillow's decoders raise on files that are not images or are cut off."""
+"""Errors that Pillow's decoders raise for files that are not images or are cut off."""
 
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
-"""Not all that Pillow knows: for Encapsulated PostScript it would start another program."""
+"""The formats that are read. Pillow has more, but starts another program for Encapsulated PostScript."""
 
 _GREY = {"1", "L", "LA", "La"}
 
 
 class Decoder:
-    """Decodes images one after another and holds the first one's shape against the others'."""
+    """Decodes images one after another, and refuses those whose shape differs from the first one's."""
 
     def __init__(self, channels: int | None, size: int | None) -> None:
         self.channels = channels
@@ -65,7 +65,7 @@ class Decoder:
                         f"{where} has pixels of mode {image.mode}, and 8 bits a channel are expected"
                     )
                 channels = self.channels or (1 if image.mode in _GREY else 3)
-                # Through RGBA: Pillow warns when it drops a palette's transparency by itself.
+                # Through RGBA: Pillow warns if it drops a palette's transparency on its own.
                 opaque = image.convert("RGBA") if "transparency" in image.info else image
                 plain = opaque.convert("L" if channels == 1 else "RGB")
                 if self.size is not None:
@@ -81,8 +81,9 @@ def _describe(shape: tuple[int, ...]) -> str:
     return f"{height}×{width} with {channels} channel{'s' if channels > 1 else ''}"
 
 
-def _remedy(one: tuple[int, ...], other: tuple[int, ...]) -> str:
-    names = ["'channels'"] * (one[0] != other[0]) + ["'size'"] * (one[1:] != other[1:])
+def _remedy(shape: tuple[int, ...], other: tuple[int, ...]) -> str:
+    """The options that make images of two shapes alike."""
+    names = ["'channels'"] * (shape[0] != other[0]) + ["'size'"] * (shape[1:] != other[1:])
     return " and ".join(names)
 
 

@@ -1,4 +1,4 @@
-"""What a compressed file holds may be a thousand times its size."""
+"""A check of memory: a compressed file may hold a thousand times its size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mnemos.errors import DataError
 
 
 def check_room(size: int, where: object) -> None:
-    """Refuse what this machine's memory can't hold, before the system ends the process for it."""
+    """Refuse data of a size in bytes that exceeds this machine's memory; `where` is what the error names."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise DataError(

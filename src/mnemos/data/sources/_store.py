@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mnemos.common.files import replacing
 from mnemos.data.sources._room import check_room
 from mnemos.errors import DataError
-from mnemos.files import replacing
 
 _DAMAGED = (
     zipfile.BadZipFile,
@@ -26,14 +26,14 @@ _DAMAGED = (
     MemoryError,
     OverflowError,
     RecursionError,
-    tokenize.TokenError,  # numpy reads headers as Python's literals
+    tokenize.TokenError,  # numpy parses headers as Python literals
 )
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an npz file by name; their checksums are verified on the way."""
+    """All arrays of an npz file by name; their checksums are verified."""
     try:
-        with path.open("rb") as file:  # numpy leaves a file that it opened itself open if it is damaged
+        with path.open("rb") as file:  # numpy wouldn't close a damaged file that it opened itself
             content = np.load(file, allow_pickle=False)
             if not isinstance(content, np.lib.npyio.NpzFile):
                 raise DataError(f"{path} holds a single array, and an npz file with named arrays is expected")
@@ -42,7 +42,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             return {name: _entry(content, name, path) for name in content.files}
     except FileNotFoundError:
         raise DataError(f"{path} doesn't exist, and an npz file is expected") from None
-    except ValueError:  # what numpy takes for pickle: anything that is neither npy nor zip
+    except ValueError:  # numpy takes everything that is neither npy nor zip for a pickle
         raise DataError(f"{path} is not an npz file") from None
     except OSError as error:
         raise DataError(f"{path} can't be read ({error.strerror or error})") from None
@@ -51,7 +51,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, ArrayLike]) -> None:
-    """Write an npz file, whole or not at all; arrays of Python objects are refused."""
+    """Write an npz file, completely or not at all; arrays of Python objects are refused."""
     converted = {name: np.asarray(values) for name, values in arrays.items()}
     for name, array in converted.items():
         if array.dtype.hasobject:
@@ -76,6 +76,6 @@ def _entry(content: np.lib.npyio.NpzFile, name: str, path: Path) -> NDArray[Any]
 
 
 def _is_text(array: NDArray[Any]) -> bool:
-    """Numpy takes any 32 bits for a sign, and Python doesn't."""
+    """Whether all characters of an array are valid Unicode, which numpy doesn't check."""
     codes = np.frombuffer(array.tobytes(), np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
     return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes <= 0xDFFF))).any()

@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100 in their binary format (Krizhevsky, 2009).
 
-A file is a row of records: one label byte (CIFAR-100: a coarse and a fine one), then 3,072 pixel bytes,
+A file is a sequence of records: one label byte (CIFAR-100: a coarse and a fine one), then 3,072 pixel bytes,
 channel by channel and row by row.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from mnemos.data.dataset import Dataset, Source, Split, sources
-from mnemos.data.download import Remote, obtain
+from mnemos.data.download import RemoteFile, obtain
 from mnemos.data.folder import data_folder, missing, what_to_put
 from mnemos.data.sources._archive import unpack
 from mnemos.data.sources._arrays import finish
@@ -23,24 +23,24 @@ _PIXELS = 3 * 32 * 32
 
 
 class _Cifar(Source):
-    """What both data sets have in common."""
+    """Reads the files of both data sets."""
 
     folder: ClassVar[str]
-    remote: ClassVar[Remote]
+    remote: ClassVar[RemoteFile]
     train_files: ClassVar[tuple[str, ...]]
     test_files: ClassVar[tuple[str, ...]]
     extra_files: ClassVar[tuple[str, ...]]
     label_bytes: ClassVar[int]
 
     def _load(self, label: int, count: int, names_file: str) -> Dataset:
-        """The data set with the record's `label`-th byte as the label, of `count` classes."""
+        """The data set of `count` classes whose labels are byte `label` of each record."""
         folder = self._find()
         train = self._read([folder / name for name in self.train_files], label, count)
         test = self._read([folder / name for name in self.test_files], label, count)
         return finish(type(self).name, train, test, _class_names(folder / names_file, count))
 
     def _find(self) -> Path:
-        """The folder with all files, unpacked or downloaded if need be."""
+        """The folder with all files, downloaded and unpacked if they are missing."""
         folder = data_folder() / self.folder
         needed = (*self.train_files, *self.test_files)
         archive = data_folder() / self.remote.file
@@ -86,10 +86,10 @@ class Cifar10(_Cifar):
     """60,000 colour images of 32×32 in 10 classes."""
 
     folder = "cifar-10-batches-bin"
-    remote = Remote(
+    remote = RemoteFile(
         "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"
     )
-    train_files = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
+    train_files = tuple(f"data_batch_{index}.bin" for index in range(1, 6))
     test_files = ("test_batch.bin",)
     extra_files = ("batches.meta.txt",)
     label_bytes = 1
@@ -106,7 +106,7 @@ class Cifar100(_Cifar):
     labels: Literal["fine", "coarse"] = "fine"
 
     folder = "cifar-100-binary"
-    remote = Remote(
+    remote = RemoteFile(
         "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"
     )
     train_files = ("train.bin",)
@@ -121,7 +121,7 @@ class Cifar100(_Cifar):
 
 
 def _class_names(file: Path, count: int) -> list[str]:
-    """A name a line; the numbers themselves where the file of names was left out."""
+    """The names of the classes, one per line of a file; their numbers if there is no such file."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from mnemos.data.dataset import Dataset, Source, sources
-from mnemos.data.sources._arrays import Table, build
+from mnemos.data.sources._arrays import SampleTable, build
 
 
 @sources.register("digits")
@@ -22,12 +22,12 @@ class Digits(Source):
     def load(self) -> Dataset:
         """All digits, with a test part split off."""
         rows = np.loadtxt(_file(), dtype=np.uint8, delimiter=",")
-        whole = Table(rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(np.int64))
-        return build("digits", whole, None, where="digits", share=self.test)
+        whole = SampleTable(rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(np.int64))
+        return build("digits", (whole, None), where="digits", share=self.test)
 
 
 def _file() -> Path:
-    """What `sklearn.datasets.load_digits` reads: to import that takes longer than many a run."""
+    """The file that `sklearn.datasets.load_digits` reads; importing sklearn takes longer than many runs."""
     spec = find_spec("sklearn")
     assert spec is not None
     assert spec.origin is not None

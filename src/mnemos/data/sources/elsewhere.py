@@ -1,20 +1,22 @@
-"""Data that stays with its owners: what the server of a federation knows of it."""
+"""Data that stays with its owners, as the server of a real federation knows it."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import numpy as np
 import torch
 from pydantic import Field
 
+from mnemos.common.registry import Options
 from mnemos.data.dataset import Dataset, Source, Split, sources
 from mnemos.data.owned import Agreement, Kind, Run, Size
-from mnemos.data.sources.owners import Owners, Reading
+from mnemos.data.sources.owners import Owners, ReadingOptions
 from mnemos.errors import DataError
-from mnemos.registry import Options
 
 
 class Owner(Options):
-    """Somebody who holds data."""
+    """An owner of data, and the number of its samples."""
 
     owner: str = Field(min_length=1, description="its name")
     train: int = Field(ge=1, description="samples for training and validation")
@@ -26,30 +28,32 @@ class Owner(Options):
 
 @sources.register("elsewhere")
 class Elsewhere(Source):
-    """Names and numbers, and not a sample; 'mnemos federate serve' writes it when owners have joined."""
+    """Names and numbers without any samples; 'mnemos federate serve' writes it when owners have joined."""
+
+    stays_with_owners: ClassVar[bool] = True
 
     shape: tuple[Size, ...] = Field(min_length=1, max_length=3)
     kind: Kind
     classes: tuple[str, ...] = Field(min_length=1)
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    reading: Reading = Reading()
+    reading: ReadingOptions = ReadingOptions()
     owners: tuple[Owner, ...] = ()
 
     @property
     def agreement(self) -> Agreement:
-        """What all owners go by."""
+        """The classes and the scale that all owners use."""
         return Agreement(self.classes, self.mean, self.std)
 
     @property
     def asked(self) -> Owners:
-        """What was asked for before owners had joined."""
-        return Owners(**{name: getattr(self.reading, name) for name in Reading.model_fields})
+        """The data source of the experiment before owners had joined."""
+        return Owners(**{name: getattr(self.reading, name) for name in ReadingOptions.model_fields})
 
     def load(self) -> Dataset:
-        """A data set of the right size, with nothing in it."""
+        """A data set of the right size and shape whose samples are all 0."""
         if not self.owners:
-            raise DataError("data.owners is empty: nobody has joined")
+            raise DataError("data.owners is empty: no owner has joined")
         labels = [_labels(owner) for owner in self.owners]
         return Dataset(
             "elsewhere",
@@ -70,7 +74,7 @@ class Elsewhere(Source):
 
 
 def _labels(owner: Owner) -> torch.Tensor:
-    """One class of its task for each sample; 0 where nothing is known."""
+    """A label for each sample: one class of its task, or 0 if its task isn't known."""
     if not owner.tasks:
         return torch.zeros(owner.train, dtype=torch.int64)
     classes, counts = zip(*owner.tasks, strict=True)

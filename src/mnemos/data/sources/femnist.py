@@ -1,7 +1,7 @@
 """FEMNIST in LEAF's JSON format (Caldas et al., 2018): handwriting of 62 classes, by writer.
 
-Each file has `users`, `num_samples` and `user_data`, which maps a writer to `x` (784 floats an image, from
-0 to 1, where 1 is the white paper) and `y`. Parsing takes long, so the arrays are kept for the next time.
+Each file has `users`, `num_samples` and `user_data`, which maps a writer to `x` (784 floats per image, from
+0 to 1, where 1 is the white paper) and `y`. Parsing takes long, so the arrays are kept in a converted file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mnemos.errors import DataError
 _CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 _PARTS = ("train", "test")
 _VERSION = 1
-"""Of the converted file: a change makes older ones be rebuilt."""
+"""The version of the converted file: files of other versions are rebuilt."""
 _KEPT = {"x": np.dtype(np.uint8), "y": np.dtype(np.int64), "owners": np.dtype(np.int64)}
 """Columns of the converted file."""
 
@@ -63,7 +63,7 @@ def _advice(folder: Path, part: str) -> str:
 
 
 def _convert(files: dict[str, list[Path]]) -> Arrays:
-    """All files as arrays; owners are indices into the sorted writers."""
+    """The arrays of all files; owners are indices into the sorted writers."""
     blocks = {part: [block for file in files[part] for block in _read(file)] for part in _PARTS}
     writers = sorted({writer for part in _PARTS for writer, _, _ in blocks[part]})
     index = {writer: position for position, writer in enumerate(writers)}
@@ -149,28 +149,28 @@ def _split(arrays: Arrays, part: str) -> Split:
 
 
 def _key(folder: Path) -> str:
-    """Equal as long as the JSON files have the same names, sizes and times."""
+    """A key that is equal if the JSON files have the same names, sizes and times."""
     files = [(part, *entry) for part in _PARTS for entry in stamp(folder / part)]
     return hashlib.blake2b(repr((_VERSION, files)).encode(), digest_size=16).hexdigest()
 
 
-def _places(folder: Path) -> list[Path]:
-    """Where the converted file may be: in the data folder, or in the user's cache if that is read-only."""
+def _converted_files(folder: Path) -> list[Path]:
+    """The possible paths of the converted file: in the data folder, or in the user's cache."""
     name = hashlib.blake2b(str(folder.resolve()).encode(), digest_size=8).hexdigest()
     return [folder.parent / ".cache" / "femnist.npz", cache_folder() / "converted" / f"femnist-{name}.npz"]
 
 
 def _recall(folder: Path, key: str) -> Arrays | None:
-    for place in _places(folder):
+    for path in _converted_files(folder):
         with suppress(DataError):  # absent or damaged: it is made again
-            arrays = read_arrays(place)
+            arrays = read_arrays(path)
             if str(arrays.get("key")) == key and _whole(arrays):
                 return arrays
     return None
 
 
 def _whole(arrays: Arrays) -> bool:
-    """Whether a converted file has everything in the form in which it was written."""
+    """Whether a converted file has all arrays with their types and shapes."""
     columns = {f"{name}_{part}": kind for name, kind in _KEPT.items() for part in _PARTS}
     return (
         arrays.keys() >= {"writers", *columns}
@@ -184,7 +184,7 @@ def _whole(arrays: Arrays) -> bool:
 
 
 def _keep(folder: Path, key: str, arrays: Arrays) -> None:
-    for place in _places(folder):
+    for path in _converted_files(folder):
         with suppress(OSError):  # read-only or full: parsing again is slow, not wrong
-            write_arrays(place, {**arrays, "key": np.array(key)})
+            write_arrays(path, {**arrays, "key": np.array(key)})
             return

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from mnemos.data.dataset import Dataset, Source, sources
 from mnemos.data.folder import locate
-from mnemos.data.sources._arrays import Table, build
+from mnemos.data.sources._arrays import SampleTable, build
 from mnemos.data.sources._images import Decoder
 from mnemos.errors import DataError
 
@@ -22,7 +22,7 @@ Files = dict[str, list[Path]]
 
 @sources.register("folder")
 class Folder(Source):
-    """Your own images, one folder a class; without a test folder, a test part is split off."""
+    """Your own images, one folder per class; without a test folder, a test part is split off."""
 
     path: str = Field(min_length=1)
     size: int | None = Field(None, ge=1, le=4096)
@@ -43,7 +43,7 @@ class Folder(Source):
         decode = Decoder(self.channels, self.size)
         tables = [_table(part, classes, decode) for part in (train, test) if part is not None]
         return build(
-            path.name, tables[0], tables[1] if test is not None else None,
+            path.name, (tables[0], tables[1] if test is not None else None),
             where=str(path), share=self.test, classes=classes, layout="nchw",
         )  # fmt: skip
 
@@ -56,7 +56,7 @@ def _parts(path: Path) -> tuple[Files, Files | None]:
 
 
 def _classes(folder: Path) -> Files:
-    """Image files by class; files that are not images by name are passed over."""
+    """Image files by class; files with other suffixes are ignored."""
     found: Files = {}
     for entry in sorted(folder.iterdir()):
         if entry.is_dir() and not entry.name.startswith("."):
@@ -75,15 +75,15 @@ def _is_image(file: Path) -> bool:
 
 
 def _ordered(names: set[str]) -> list[str]:
-    """By number if all names are numbers, so that the folder 10 is class 10."""
+    """Sorted names; by value if all are numbers, so that the folder 10 comes after 9."""
     numbers = all(name.isdecimal() for name in names)
     return sorted(names, key=lambda name: (int(name) if numbers else 0, name))
 
 
-def _table(files: Files, classes: Sequence[str], decode: Decoder) -> Table:
+def _table(files: Files, classes: Sequence[str], decode: Decoder) -> SampleTable:
     listed = [(label, file) for label, name in enumerate(classes) for file in files.get(name, [])]
     first = decode(listed[0][1], str(listed[0][1]))
     samples = np.empty((len(listed), *first.shape), dtype=np.uint8)
     for row, (_, file) in enumerate(listed):
         samples[row] = decode(file, str(file))
-    return Table(samples, np.array([label for label, _ in listed], dtype=np.int64))
+    return SampleTable(samples, np.array([label for label, _ in listed], dtype=np.int64))

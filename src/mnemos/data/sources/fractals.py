@@ -1,4 +1,4 @@
-"""Fractals as a data set: any number of classes and images, of any size, with labels that are never wrong."""
+"""Fractals as a data set: any number of classes and images, of any size, with exact labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from pydantic import Field, field_validator
 
-from mnemos.cores import cores
+from mnemos.common.cores import cores
 from mnemos.data.dataset import Dataset, Source, Split, sources
 from mnemos.data.fractals import HELD_OUT, Fractals, Ground
 from mnemos.data.fractals.systems import check_transforms
@@ -17,7 +17,7 @@ from mnemos.data.sources._arrays import finish
 
 @sources.register("fractals")
 class FractalSource(Source):
-    """Images of iterated function systems, one system a class, made when they are asked for."""
+    """Images of iterated function systems, one system per class, computed when the data set is loaded."""
 
     classes: int = Field(10, ge=2)
     train: int = Field(200, ge=1, description="training images a class")
@@ -34,7 +34,7 @@ class FractalSource(Source):
         return check_transforms(value)
 
     def load(self) -> Dataset:
-        """Draw all images."""
+        """Compute all images."""
         fractals = Fractals(
             self.classes, self.size, self.seed, self.transforms, self.channels, self.background
         )
@@ -44,7 +44,7 @@ class FractalSource(Source):
 
 
 def _split(fractals: Fractals, each: int, first: int) -> Split:
-    """So many images of every class, class by class, from an index on."""
+    """`each` images of every class, class by class, from index `first` on."""
     labels = np.repeat(np.arange(fractals.classes), each)
     indices = first + np.tile(np.arange(each), fractals.classes)
     images = fractals.images(labels, indices, workers=cores())

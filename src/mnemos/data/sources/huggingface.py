@@ -8,12 +8,12 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from mnemos.common.plain import parse_json
 from mnemos.data.dataset import Dataset, sources
 from mnemos.data.download import OFFLINE, offline
 from mnemos.data.folder import locate
 from mnemos.data.sources._columns import Batches, TableSource, first_line, pyarrow
 from mnemos.errors import ConfigError, DataError, allowed
-from mnemos.plain import parse_json
 
 _ROWS = 1024
 
@@ -27,7 +27,7 @@ class HuggingFace(TableSource):
     subset: str | None = None
     """Configuration of a data set on the hub that has several."""
     revision: str | None = None
-    """Commit, tag or branch on the hub: a commit makes sure that the data stay the same."""
+    """Commit, tag or branch on the hub; a commit guarantees that the data stay the same."""
     train_split: str = "train"
     test_split: str | None = "test"
     """Set to null to split a test part off the training part."""

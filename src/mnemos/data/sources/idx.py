@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from mnemos.data.dataset import Dataset, Source, Split, sources
-from mnemos.data.download import Remote, obtain
+from mnemos.data.download import RemoteFile, obtain
 from mnemos.data.folder import data_folder, what_to_put
 from mnemos.data.sources._arrays import finish
 from mnemos.data.sources._room import check_room
@@ -41,7 +41,7 @@ class _Idx(Source):
         """The data set from the data folder, downloaded if it isn't there."""
         folder = data_folder() / type(self).name
         absent = [name for name in self.checksums if _find(folder, name) is None]
-        remotes = [Remote(f"{self.base}{name}.gz", self.checksums[name]) for name in absent]
+        remotes = [RemoteFile(f"{self.base}{name}.gz", self.checksums[name]) for name in absent]
         advice = what_to_put([f"{name}.gz" for name in absent], folder)
         obtain(type(self).name, remotes, folder, advice)
         train, test = (self._split(folder, part) for part in ("train", "t10k"))
@@ -111,9 +111,9 @@ def read_idx(file: Path, magic: int) -> NDArray[np.uint8]:
                     f"{file} begins with the magic number {found}, and {magic} ({what}) is expected"
                 )
             size = math.prod(shape)
-            if file.suffix == ".gz":  # any other has no more than its own size
+            if file.suffix == ".gz":  # an uncompressed file holds no more than its own size
                 check_room(size, file)
-            content = _read(stream, size + 1)  # one more, to notice what doesn't belong
+            content = _read(stream, size + 1)  # one byte more, to notice surplus ones
     except (EOFError, zlib.error) as error:
         raise DataError(f"{file} is a damaged gzip file ({error})") from None
     except OSError as error:
@@ -123,12 +123,12 @@ def read_idx(file: Path, magic: int) -> NDArray[np.uint8]:
         raise DataError(f"{file} announces {' × '.join(map(str, shape))} bytes of {what} and has {amount}")
     try:
         return np.frombuffer(content, dtype=np.uint8).reshape(shape)
-    except ValueError:  # none of any length, and the others too long for an array
+    except ValueError:  # one axis is empty, and the others are too long for an array
         raise DataError(f"{file} announces {' × '.join(map(str, shape))} bytes of {what}") from None
 
 
 def _read(stream: BinaryIO, limit: int) -> bytearray:
-    """Up to `limit` bytes, in pieces: a damaged header may announce more than the memory holds."""
+    """Up to `limit` bytes, read in pieces, as a damaged header may announce more than memory holds."""
     content = bytearray()
     while chunk := stream.read(min(_CHUNK, limit - len(content))):
         content += chunk

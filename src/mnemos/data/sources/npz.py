@@ -10,7 +10,7 @@ from pydantic import Field
 
 from mnemos.data.dataset import Dataset, Source, sources
 from mnemos.data.folder import locate
-from mnemos.data.sources._arrays import Layout, Table, as_text, build
+from mnemos.data.sources._arrays import Layout, SampleTable, as_text, build
 from mnemos.data.sources._store import read_arrays, write_arrays
 from mnemos.errors import DataError
 
@@ -39,7 +39,7 @@ class Npz(Source):
         testing = "x_test" in arrays or "y_test" in arrays
         test = _table(arrays, "x_test", "y_test", ("owners_test",), path) if testing else None
         return build(
-            path.stem, train, test,
+            path.stem, (train, test),
             where=str(path), share=self.test, classes=_class_names(arrays, path), layout=self.layout,
         )  # fmt: skip
 
@@ -51,7 +51,7 @@ def write_npz(
     owners: ArrayLike | None = None,
     classes: ArrayLike | None = None,
 ) -> Path:
-    """Write (samples, labels) as a file for the source `npz`; `owners` has one entry a training sample."""
+    """Write (samples, labels) as a file for the source `npz`; `owners` has one entry per training sample."""
     arrays = {"x_train": train[0], "y_train": train[1]}
     if test is not None:
         arrays |= {"x_test": test[0], "y_test": test[1]}
@@ -66,14 +66,14 @@ def write_npz(
     return Path(path)
 
 
-def _table(arrays: Arrays, samples: str, labels: str, owners: tuple[str, ...], path: Path) -> Table:
+def _table(arrays: Arrays, samples: str, labels: str, owners: tuple[str, ...], path: Path) -> SampleTable:
     for name in (samples, labels):
         if name not in arrays:
             raise DataError(
                 f"{path} has no array '{name}'; found {', '.join(sorted(arrays)) or 'none'}, "
                 "expected x_train and y_train (with x_test and y_test, if known) or x and y"
             )
-    return Table(
+    return SampleTable(
         arrays[samples], arrays[labels], next((arrays[name] for name in owners if name in arrays), None)
     )
 

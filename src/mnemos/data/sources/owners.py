@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from mnemos.common.registry import Options
 from mnemos.data.dataset import Dataset, Source, Split, check, sources
 from mnemos.data.folder import locate
 from mnemos.data.owned import agree, arranged, describe
@@ -16,47 +17,46 @@ from mnemos.data.sources._arrays import Layout
 from mnemos.data.sources.folder import Folder
 from mnemos.data.sources.npz import Npz
 from mnemos.errors import DataError
-from mnemos.registry import Options
 
 
-class Reading(Options):
+class ReadingOptions(Options):
     """How owners read their data."""
 
     classes: tuple[str, ...] | None = Field(
-        None, min_length=1, description="names of all classes; if left out, those that somebody holds"
+        None, min_length=1, description="names of all classes; if left out, those that any owner holds"
     )
     test: float = Field(0.2, gt=0, lt=1)
-    """Share of each class that is for testing, where an owner has no test part."""
+    """Share of each class that is for testing, if an owner has no test part."""
     size: int | None = Field(None, ge=1, le=4096)
     """Width and height that images in folders are resized to."""
     channels: Literal[1, 3] = 3
-    """Of images in folders."""
+    """Channels that images in folders are converted to."""
     layout: Layout = "auto"
-    """Of images in npz files."""
+    """Order of the axes of images in npz files."""
 
     def own(self, path: str) -> Dataset:
-        """What one owner has, as it is."""
+        """The data set of one owner, with its own classes and scale."""
         if Path(path).suffix == ".npz":
             return Npz(path=path, test=self.test, layout=self.layout).load()
         return Folder(path=path, size=self.size, channels=self.channels, test=self.test).load()
 
 
 @sources.register("owners")
-class Owners(Reading, Source):
-    """One npz file or folder of images an owner: a federation, seen from the laboratory.
+class Owners(ReadingOptions, Source):
+    """One npz file or folder of images per owner: the simulation of a real federation.
 
-    In a federation `paths` stays empty: each owner reads its own data there, by the other options.
+    In a real federation `paths` stays empty: each owner reads its own data by the other options.
     """
 
     paths: tuple[str, ...] = Field((), description="an npz file or a folder of images for each owner")
 
     @property
-    def reading(self) -> Reading:
-        """The other options."""
-        return Reading(**{name: getattr(self, name) for name in Reading.model_fields})
+    def reading(self) -> ReadingOptions:
+        """All options but `paths`."""
+        return ReadingOptions(**{name: getattr(self, name) for name in ReadingOptions.model_fields})
 
     def load(self) -> Dataset:
-        """Everybody's, one after the other."""
+        """The samples of all owners, one owner after the other."""
         if not self.paths:
             raise DataError(
                 "data.paths is empty: in the laboratory it names an npz file or folder for each owner; a "

@@ -18,7 +18,7 @@ _ROWS = 1024
 
 @sources.register("parquet")
 class Parquet(TableSource):
-    """A Parquet file, or a folder of them where `train*` and `test*` are told apart by their names."""
+    """A Parquet file, or a folder of them, with the parts `train*` and `test*` by their names."""
 
     path: str = Field(min_length=1)
 

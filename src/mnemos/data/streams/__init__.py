@@ -1,1 +1,1 @@
-"""One file a stream: how the samples that a client holds change from round to round."""
+"""Streams, one file each: how the samples that a client holds change from round to round."""

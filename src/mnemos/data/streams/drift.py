@@ -1,4 +1,4 @@
-"""Clients whose label proportions move."""
+"""Clients whose label proportions change over time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from mnemos import rng
+from mnemos.common import rng
 from mnemos.data.partition import Floats, Ints
 from mnemos.data.proportions import Concentration, log_dirichlet
 from mnemos.data.stream import Flow, Setting, Stream, streams
@@ -27,11 +27,12 @@ class Drift(Stream):
 
         min(n_kc, λ p_kc),  with λ such that they sum to m_k
 
-    to the nearest integers (largest remainders): as wanted, as far as it has samples enough. Of a label it
-    holds always the first samples in an order of their own, so from a round to the next a few are exchanged.
+    to the nearest integers (largest remainders): the wanted proportions, as far as it has enough samples. Of
+    each label it holds the first samples in a fixed order, so a few are exchanged from round to round.
     """
 
     paced: ClassVar[bool] = True
+    simulated: ClassVar[bool] = True
 
     alpha: Concentration = 0.3
     points: int = Field(5, ge=2, le=10_000, description="proportions drawn for each client: where paths turn")
@@ -40,19 +41,19 @@ class Drift(Stream):
     )
 
     def open(self, setting: Setting) -> Flow:
-        """Any numbers will do."""
+        """The flow of these options, all of which are valid."""
         return Drifting(self, setting)
 
 
 class Drifting(Flow):
-    """Everybody's own way through label proportions; worked out for those who are asked about."""
+    """The clients' paths through label proportions, computed when they are needed."""
 
     def __init__(self, options: Drift, setting: Setting) -> None:
         super().__init__(setting)
         self._options = options
 
     def samples(self, client: int, round: int) -> Ints:
-        """The first of each label."""
+        """The first samples of each label, in the numbers of the round's proportions."""
         own = self.assignment.train(client)
         if not len(own):
             return own
@@ -65,19 +66,20 @@ class Drifting(Flow):
         return own[rank < held[label]]
 
     def loads(self) -> Ints:
-        """The same in all rounds."""
+        """The number of samples that a client holds at a time, the same in all rounds."""
         return self._sizes(super().loads())
 
     def proportions(self, client: int, round: int, labels: int) -> Floats:
-        """What a client that has so many labels wants of each in a round."""
+        """The wanted proportions in a round, of a client that has this number of labels."""
         steps, last = max(self.setting.rounds - 1, 1), self._options.points - 1
         along = last * min(max(round - 1, 0) / steps, 1.0)
         corner = min(math.floor(along), last - 1)
-        before, after = (self._corner(client, which, labels) for which in (corner, corner + 1))
+        before, after = (self._corner(client, index, labels) for index in (corner, corner + 1))
         return before + (along - corner) * (after - before)
 
-    def _corner(self, client: int, which: int, labels: int) -> Floats:
-        generator = rng.numpy_generator(self.setting.seed, "stream.drift", client, which)
+    def _corner(self, client: int, index: int, labels: int) -> Floats:
+        """q_ki of client k, for i = `index`."""
+        generator = rng.numpy_generator(self.setting.seed, "stream.drift", client, index)
         logs = log_dirichlet(self._options.alpha, (labels,), generator)
         weights = np.exp(logs - logs.max())
         return np.asarray(weights / weights.sum(), np.float64)
@@ -88,12 +90,12 @@ class Drifting(Flow):
 
 
 def filled(wanted: Floats, stock: Ints, size: int) -> Ints:
-    """`size` samples of those in stock, as near to the wanted proportions as the stock allows."""
-    wanted = np.maximum(wanted, 1e-12)  # a label nobody wants is what is left when the others have run out
+    """The number of samples of each label, `size` in all, as near to the proportions as the stock allows."""
+    wanted = np.maximum(wanted, 1e-12)  # labels of proportion 0 are used when all others have run out
     order = np.argsort(stock / wanted, kind="stable")
     left = size - (np.cumsum(stock[order]) - stock[order])
     weight = np.cumsum(wanted[order][::-1])[::-1]
-    # Labels run out in this order as λ grows: the right one is the first at which the next doesn't.
+    # As λ grows, labels run out in this order; the solution is the first λ at which the next one doesn't.
     level = left / weight
     enough = np.flatnonzero(level <= stock[order] / wanted[order])
     exact = np.minimum(stock, level[enough[0]] * wanted) if len(enough) else stock.astype(np.float64)

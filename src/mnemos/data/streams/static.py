@@ -8,20 +8,20 @@ from mnemos.data.stream import Flow, Setting, Stream, streams
 
 @streams.register("static")
 class Static(Stream):
-    """Every client keeps all its samples for ever."""
+    """Every client holds all its samples in every round."""
 
     def open(self, setting: Setting) -> Flow:
-        """The assignment as it is."""
+        """The flow of the assignment itself."""
         return Still(setting)
 
 
 class Still(Flow):
-    """The same in all rounds."""
+    """The same samples in all rounds."""
 
     def samples(self, client: int, round: int) -> Ints:
         """All of the client's training samples."""
         return self.assignment.train(client)
 
     def counts(self, round: int) -> Ints:
-        """In one pass: there may be a million clients."""
+        """The counts in one pass, as there may be a million clients."""
         return self._counted(*self.assignment.training())

@@ -1,4 +1,4 @@
-"""Clients that meet one group of classes after the other."""
+"""Clients that learn one task, a group of classes, after the other."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from mnemos import rng
+from mnemos.common import rng
 from mnemos.data.partition import Ints
 from mnemos.data.stream import Flow, Setting, Stream, streams
 from mnemos.errors import ConfigError
 
 Table = NDArray[np.int32]
-"""[clients, tasks]; half the size of other tables of integers, as there may be a million clients."""
+"""A table [clients, tasks] of 32-bit integers, to save memory with a million clients."""
 
 _NEVER = np.iinfo(np.int32).max
 
 
 @streams.register("tasks")
 class Tasks(Stream):
-    """The classes are cut into T tasks, and a client holds its samples of one of them at a time.
+    """The classes are split into T tasks, and a client holds its samples of one task at a time.
 
-    Of R rounds, a client's task lasts d_1, …, d_{T−1} = ⌊U(1 − s, 1 + s) · R/T⌉ and d_T = R − Σ d_i, in
+    Of R rounds, a client's tasks last d_1, …, d_{T−1} = ⌊U(1 − s, 1 + s) · R/T⌉ and d_T = R − Σ d_i, in
     random order, with s = `spread`: the setting of Shenaj et al., "Asynchronous Federated Continual
     Learning", 2023. A duration below 1, which their released code allows, becomes 1 at the cost of the
-    longest ones. With s = 0, durations differ by one round at most, the same ones for everybody.
+    longest ones. With s = 0, durations differ by at most one round, and are the same for all clients.
 
-    By the `clock`, a client's i-th task begins in round d_1 + … + d_{i−1} + 1. A `lazy` client moves on only
-    when it is selected: if its task's time is over by then, it takes the next one, and never more than one
-    at a time, so a client that is seldom selected lags behind.
+    With `advance: clock`, a client's i-th task begins in round d_1 + … + d_{i−1} + 1. A `lazy` client moves
+    on only when it is selected: if its task's time is over by then, it takes the next one, and never more
+    than one at a time, so a client that is seldom selected lags behind.
 
-    A client that has no samples of its task, or of the next one if that's due, can't be selected. When the
-    time of a task it has no samples of is over, a lazy client's next one is due; with `empty: stay` it is
-    left out for good, as in the released code.
+    A client can't be selected if it has no samples of its task, or of the next one if that is due. When the
+    time of a task without samples is over, a lazy client's next one becomes due; with `empty: stay` the
+    client is never selected again, as in the released code.
     """
 
     paced: ClassVar[bool] = True
@@ -57,8 +57,13 @@ class Tasks(Stream):
         "skip", description="what lazy clients do at a task they have no samples of when its time is over"
     )
 
+    @property
+    def follows_cohorts(self) -> tuple[str, str, str] | None:
+        """Lazy clients' data do."""
+        return ("advance", "lazy", "clock") if self.advance == "lazy" else None
+
     def open(self, setting: Setting) -> Flow:
-        """Cut the classes, and draw everybody's order and durations."""
+        """Split the classes into tasks, and draw every client's order and durations."""
         self._check(setting)
         return Schedules(self, setting)
 
@@ -90,7 +95,7 @@ class Tasks(Stream):
         return classes[: self.first], *np.array_split(classes[self.first :], self.tasks - 1)
 
     def orders(self, clients: int, seed: int) -> Table:
-        """The tasks of each client, one after the other."""
+        """The order of tasks of each client."""
         natural = np.arange(self.tasks, dtype=np.int32)
         generator = rng.numpy_generator(seed, "stream.order")
         if self.order == "own":
@@ -99,7 +104,7 @@ class Tasks(Stream):
         return np.broadcast_to(only, (clients, self.tasks))
 
     def ends(self, clients: int, rounds: int, seed: int) -> Table:
-        """The last round of each client's first, second, … task by the clock."""
+        """The last round of each client's first, second, … task with `advance: clock`."""
         if not self.spread:
             only = rounds * np.arange(1, self.tasks + 1) // self.tasks
             return np.broadcast_to(only.astype(np.int32), (clients, self.tasks))
@@ -115,9 +120,9 @@ class Tasks(Stream):
 
 @streams.register("aligned")
 class Aligned(Tasks):
-    """All clients have the same task at the same time, one after the other as they are numbered.
+    """All clients have the same task at the same time, in the order of the tasks' numbers.
 
-    That's the setting of most work on federated class-incremental learning.
+    This is the setting of most work on federated class-incremental learning.
     """
 
     order: Literal["own", "same", "natural"] = "natural"
@@ -126,11 +131,11 @@ class Aligned(Tasks):
 
 
 class Schedules(Flow):
-    """Every client at one task at a time.
+    """The clients' tasks in all rounds.
 
-    Where clients are is kept as the round in which each arrived at its first, second, … task. By the clock
-    that's known beforehand. Lazy clients' rounds depend on who was selected before: rounds are gone through
-    one after the other as far as somebody asks.
+    They are kept as the round in which each client reached its first, second, … task. With `advance: clock`
+    these rounds are known beforehand. Those of lazy clients depend on earlier cohorts: rounds are replayed
+    one after the other, up to the last one that is needed.
     """
 
     def __init__(self, options: Tasks, setting: Setting) -> None:
@@ -159,7 +164,7 @@ class Schedules(Flow):
 
     @cached_property
     def _held(self) -> Table:
-        """How many samples each client has of its first, second, … task."""
+        """The number of samples of each client's first, second, … task."""
         samples, owners = self.assignment.training()
         clients, tasks = self._order.shape
         cells = owners * tasks + self._task_of[self.setting.labels[samples]]
@@ -168,7 +173,7 @@ class Schedules(Flow):
 
     @cached_property
     def _complete(self) -> bool:
-        """Whether everybody has samples of every task."""
+        """Whether all clients have samples of every task."""
         return bool(self._held.min() > 0)
 
     @property
@@ -177,94 +182,94 @@ class Schedules(Flow):
         return self._tasks
 
     def samples(self, client: int, round: int) -> Ints:
-        """Those of the client's training samples that belong to its task."""
+        """The client's training samples that belong to its task."""
         own = self.assignment.train(client)
-        mine: Ints = own[self._task_of[self.setting.labels[own]] == self.task(client, round)]
-        return mine
+        held: Ints = own[self._task_of[self.setting.labels[own]] == self.task(client, round)]
+        return held
 
     def loads(self) -> Ints:
-        """Of each task."""
+        """The number of samples of each of a client's tasks."""
         return self._held.astype(np.int64)
 
     def counts(self, round: int) -> Ints:
-        """All clients' at once."""
+        """The counts of all clients in one pass."""
         samples, owners = self.assignment.training()
-        everybody = np.arange(self.assignment.clients)
-        now = self._order[everybody, self._places(everybody, round)]
-        held = self._task_of[self.setting.labels[samples]] == now[owners]
+        clients = np.arange(self.assignment.clients)
+        present = self._order[clients, self._positions(clients, round)]
+        held = self._task_of[self.setting.labels[samples]] == present[owners]
         return self._counted(samples[held], owners[held])
 
     def eligible(self, round: int) -> Ints | int:
-        """Everyone who has samples of the task it would have."""
+        """The clients with samples of the task that they would have if they were selected."""
         if self._complete:
             return self.assignment.clients
-        everybody = np.arange(self.assignment.clients)
-        return np.flatnonzero(self._held[everybody, self._due(everybody, round)])
+        clients = np.arange(self.assignment.clients)
+        return np.flatnonzero(self._held[clients, self._due(clients, round)])
 
     def task(self, client: int, round: int) -> int:
-        """Of a client that wasn't selected: the one it is still at."""
-        return int(self._order[client, self._places(np.array([client]), round)[0]])
+        """The client's task; of a lazy client that isn't selected, the one that it still has."""
+        return int(self._order[client, self._positions(np.array([client]), round)[0]])
 
     def reached(self, client: int, round: int) -> Ints:
-        """All up to its present one."""
-        return self._order[client, : self._places(np.array([client]), round)[0] + 1].astype(np.int64)
+        """All tasks up to the client's present one, in its order."""
+        return self._order[client, : self._positions(np.array([client]), round)[0] + 1].astype(np.int64)
 
     def discovered(self, round: int) -> Ints:
-        """In the order of their numbers."""
+        """The discovered tasks in the order of their numbers."""
         self._replay(round)
         return np.flatnonzero(self._discovered <= round)
 
     def timeline(self, clients: Ints | None = None) -> Ints:
-        """By the rounds in which clients arrive."""
+        """The tasks in every round, from the rounds in which clients reach them."""
         self._follow(self.setting.rounds)
-        asked = slice(None) if clients is None else clients
-        arrived, numbers = self._arrived[asked], np.arange(1, self.setting.rounds + 1)
-        places = sum((later[:, None] <= numbers).astype(np.int64) for later in arrived.T[1:])
-        places = np.zeros((len(arrived), len(numbers)), np.int64) + places
-        return np.take_along_axis(self._order[asked].astype(np.int64), places, axis=1)
+        rows = slice(None) if clients is None else clients
+        arrived, rounds = self._arrived[rows], np.arange(1, self.setting.rounds + 1)
+        positions = sum((later[:, None] <= rounds).astype(np.int64) for later in arrived.T[1:])
+        positions = np.zeros((len(arrived), len(rounds)), np.int64) + positions
+        return np.take_along_axis(self._order[rows].astype(np.int64), positions, axis=1)
 
-    def _places(self, clients: Ints, round: int) -> Ints:
-        """How far clients are in their orders after a round."""
+    def _positions(self, clients: Ints, round: int) -> Ints:
+        """The clients' positions in their orders of tasks after a round."""
         self._follow(round)
         passed: Ints = np.count_nonzero(self._arrived[clients] <= round, axis=1)
         return passed - 1
 
     def _due(self, clients: Ints, round: int) -> Ints:
-        """How far clients are in a round if they are selected in it."""
+        """The clients' positions in their orders of tasks in a round if they are selected in it."""
         if not self._lazy:
-            return self._places(clients, round)
-        places, last = self._places(clients, round - 1), self._order.shape[1] - 1
-        places += (round > self._ends[clients, places]) & (places < last)
+            return self._positions(clients, round)
+        positions, last = self._positions(clients, round - 1), self._order.shape[1] - 1
+        positions += (round > self._ends[clients, positions]) & (positions < last)
         while self._skips and not self._complete:
-            over = (self._held[clients, places] == 0) & (round > self._ends[clients, places])
-            over &= places < last
+            over = (self._held[clients, positions] == 0) & (round > self._ends[clients, positions])
+            over &= positions < last
             if not over.any():
                 break
-            places += over
-        return places
+            positions += over
+        return positions
 
     def _follow(self, round: int) -> None:
-        """Know who was selected up to a round, where it matters."""
+        """Replay the cohorts up to a round, if the clients' tasks depend on them."""
         if self._lazy:
             self._replay(round)
 
     def _replay(self, until: int) -> None:
-        """Go through the rounds up to one."""
+        """Move the selected clients on, and note discovered tasks, in all rounds up to `until`."""
         steps = np.arange(self._order.shape[1])
-        for number in range(self._replayed + 1, until + 1):
-            cohort = self.cohort(number)
-            places = self._due(cohort, number)
-            tasks = self._order[cohort, places]
-            self._discovered[tasks] = np.minimum(self._discovered[tasks], number)
+        for round in range(self._replayed + 1, until + 1):
+            cohort = self.cohort(round)
+            positions = self._due(cohort, round)
+            tasks = self._order[cohort, positions]
+            self._discovered[tasks] = np.minimum(self._discovered[tasks], round)
             if self._lazy:
                 arrived = self._arrived[cohort]
-                arrived[(steps <= places[:, None]) & (arrived > number)] = number
+                arrived[(steps <= positions[:, None]) & (arrived > round)] = round
                 self._arrived[cohort] = arrived
-            self._replayed = number
+            self._replayed = round
 
 
 def _level(durations: Table) -> None:
-    """Move rounds, one by one, from a row's longest duration to one below 1."""
+    """Move rounds, one by one, from a row's longest duration to one below 1, in place."""
     rows = np.flatnonzero(durations.min(axis=1) < 1)
     while len(rows):
         durations[rows, durations[rows].argmin(axis=1)] += 1

@@ -1,8 +1,8 @@
-"""Blocks as plain JSON; rows of numbers as base64 of typed arrays.
+"""Encoding blocks as plain JSON, with arrays of numbers as base64.
 
-A page of 200 runs with 1,000 rounds must stay small enough to send by mail and to open at once. Curves are
-thinned only if all of them together have more numbers than `_POINTS`, heat-maps if they have more than
-`_CELLS`; the block then says so.
+A page of 200 runs with 1,000 rounds must be small enough to send by mail and to open quickly. Curves are
+thinned only if all of them together have more numbers than `_POINTS`, heat-maps only if they have more than
+`_CELLS`; the block's note then says so.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from mnemos.report.blocks import (
 )
 
 _POINTS = 1_400_000
-"""Numbers in all curves together, four bytes each."""
+"""The most numbers in all curves together, of four bytes each."""
 _CELLS = 4_500_000
-"""Numbers in all heat-maps together, two bytes each; names count as so many numbers."""
+"""The most numbers in all heat-maps together, of two bytes each; names of rows and columns count too."""
 _SHORT = 500
-"""Points of a curve up to which it is never thinned."""
+"""A curve with at most this many points is never thinned."""
 
 T = TypeVar("T")
 
 
-class Encoder:
-    """Turns the blocks of a report into plain data, within what a page can carry."""
+class BlockEncoder:
+    """Encodes the blocks of a report, which together must not make the page too large."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         curves = [
@@ -52,14 +52,14 @@ class Encoder:
             for view in block.views
             for series in view.series
         ]
-        points = sum(len(one.mean) * (1 if one.std is None else 2) for one in curves)
+        points = sum(len(series.mean) * (1 if series.std is None else 2) for series in curves)
         self._stride = max(1, math.ceil(points / _POINTS))
         maps = [block for block in blocks if isinstance(block, HeatMaps)]
         cells = sum(_cost(frame) for block in maps for item in block.items for frame in item.frames)
         self._share = min(1.0, _CELLS / max(cells, 1))
 
     def __call__(self, block: Block) -> dict[str, Any]:
-        """One block."""
+        """Encode a block."""
         kind = type(block).__name__.lower()
         common = {"kind": kind, "id": block.id, "title": block.title, "text": block.text, "note": block.note}
         return common | self._body(block)
@@ -71,7 +71,9 @@ class Encoder:
     @_body.register
     def _(self, block: Table) -> dict[str, Any]:
         return {
-            "columns": [{"label": one.label, "kind": one.kind, "help": one.help} for one in block.columns],
+            "columns": [
+                {"label": column.label, "kind": column.kind, "help": column.help} for column in block.columns
+            ],
             "rows": [
                 {"groups": row.groups, "choice": row.choice, "cells": [_cell(cell) for cell in row.cells]}
                 for row in block.rows
@@ -130,7 +132,9 @@ class Encoder:
                     "categories": view.categories,
                     "groups": view.groups,
                     "owners": view.owners,
-                    "stacks": [{"label": one.label, "values": packed(one.values)} for one in view.stacks],
+                    "stacks": [
+                        {"label": stack.label, "values": packed(stack.values)} for stack in view.stacks
+                    ],
                 }
                 for view in block.views
             ],
@@ -148,7 +152,8 @@ class Encoder:
                     "groups": view.groups,
                     "kinds": view.kinds,
                     "strips": [
-                        {"name": one.name, "ends": one.ends, "kinds": one.kinds} for one in view.strips
+                        {"name": strip.name, "ends": strip.ends, "kinds": strip.kinds}
+                        for strip in view.strips
                     ],
                 }
                 for view in block.views
@@ -168,17 +173,17 @@ class Encoder:
             "frame": block.frame,
             "maps": [
                 {
-                    "title": one.title,
-                    "shows": one.shows,
-                    "rows": one.rows,
-                    "columns": one.columns,
-                    "scale": one.scale,
-                    "most": one.most,
+                    "title": spec.title,
+                    "shows": spec.shows,
+                    "rows": spec.rows,
+                    "columns": spec.columns,
+                    "scale": spec.scale,
+                    "most": spec.most,
                 }
-                for one in block.maps
+                for spec in block.maps
             ],
             "items": [
-                _item(item, some, signed=any(one.shows == "drop" for one in block.maps))
+                _item(item, some, signed=any(spec.shows == "drop" for spec in block.maps))
                 for item, some in items
             ],
         }
@@ -188,8 +193,13 @@ class Encoder:
         return {
             "choice": block.choice,
             "items": [
-                {"label": one.label, "groups": one.groups, "parts": one.parts, "facts": one.facts}
-                for one in block.items
+                {
+                    "label": listing.label,
+                    "groups": listing.groups,
+                    "parts": listing.parts,
+                    "facts": listing.facts,
+                }
+                for listing in block.items
             ],
         }
 
@@ -199,7 +209,7 @@ class Encoder:
 
 
 def packed(values: ArrayLike) -> dict[str, Any]:
-    """Numbers as {"from", "step", "count"} if they are evenly spaced, else as base64 of 32-bit floats."""
+    """Evenly spaced integers as {"from", "step", "count"}; other numbers as base64 of 32-bit floats."""
     array = np.asarray(values, np.float64)
     steps = np.diff(array)
     if len(array) > 1 and np.array_equal(array, np.round(array)) and (steps == steps[0]).all():
@@ -219,10 +229,10 @@ def _base64(array: np.ndarray) -> str:
 
 
 def _cell(cell: Cell) -> Any:
-    """As short as it can be: the text alone where that is also the value."""
+    """A cell in as few characters as possible: its text alone if that is also its value."""
     if cell.value == cell.text and not cell.best:
         return cell.text
-    # One number that is none, which JSON has no word for, must not cost the whole page.
+    # JSON has no NaN, and a single one must not spoil the whole page.
     known = not isinstance(cell.value, float) or math.isfinite(cell.value)
     found: dict[str, Any] = {"t": cell.text, "v": cell.value if known else None}
     if cell.best:
@@ -233,11 +243,11 @@ def _cell(cell: Cell) -> Any:
 
 
 def _item(item: Item, frames: Sequence[Frame], signed: bool) -> dict[str, Any]:
-    """The frames' numbers in one row: before (if there is such a thing), then the matrix, row by row.
+    """An item, with the numbers of all its frames in one array: `before`, if there is one, then the matrix.
 
-    Signed numbers, from −1 to 1, are moved to between 0 and 1.
+    Signed numbers, from −1 to 1, are scaled to between 0 and 1.
     """
-    parts = [part for one in frames for part in (one.before, one.values.ravel()) if part is not None]
+    parts = [part for frame in frames for part in (frame.before, frame.values.ravel()) if part is not None]
     numbers = np.concatenate(parts)
     return {
         "label": item.label,
@@ -246,29 +256,29 @@ def _item(item: Item, frames: Sequence[Frame], signed: bool) -> dict[str, Any]:
         "signed": signed,
         "frames": [
             {
-                "label": one.label,
-                "rows": one.rows,
-                "columns": None if one.columns == one.rows else one.columns,
-                "owners": one.owners,
+                "label": frame.label,
+                "rows": frame.rows,
+                "columns": None if frame.columns == frame.rows else frame.columns,
+                "owners": frame.owners,
             }
-            for one in frames
+            for frame in frames
         ],
         "data": quantised((numbers + 1) / 2 if signed else numbers),
     }
 
 
 def _cost(frame: Frame) -> int:
-    """What a frame takes in the page, in numbers of two bytes: cells, names, and what is around them."""
+    """The size of a frame in the page, in numbers of two bytes: its cells, names and the JSON around them."""
     return frame.values.size + 2 * (len(frame.rows) + len(frame.columns)) + 40
 
 
 def _spread_out(things: Sequence[T], share: float) -> Sequence[T]:
-    """A share of them, evenly spread, with the first and the last."""
+    """A share of the things, evenly spread, with the first and the last; at least two."""
     count = max(2, int(len(things) * share))
     if count >= len(things):
         return things
-    return [things[place] for place in np.linspace(0, len(things) - 1, count).round().astype(int)]
+    return [things[index] for index in np.linspace(0, len(things) - 1, count).round().astype(int)]
 
 
-def _ordinal(number: int) -> str:
-    return {2: "2nd", 3: "3rd"}.get(number, f"{number}th")
+def _ordinal(stride: int) -> str:
+    return {2: "2nd", 3: "3rd"}.get(stride, f"{stride}th")

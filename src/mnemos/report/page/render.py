@@ -1,4 +1,4 @@
-"""From the page's data to the page."""
+"""Making the HTML page from its data."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from importlib import resources
 from typing import Any
 
 _SCRIPTS = ("data", "state", "canvas", "table", "lines", "bars", "strips", "heatmaps", "listings", "page")
-"""In the order in which they need each other."""
+"""The scripts of the page, in the order in which they depend on each other."""
 
-_PLACE = re.compile(r"\{\{(\w+)\}\}")
+_FIELD = re.compile(r"\{\{(\w+)\}\}")
 
 
 def render(data: Mapping[str, Any], live: bool = False) -> str:
-    """The page, with everything it needs inside; a live one asks for new data by itself."""
+    """The page as one HTML file with everything that it needs; a live page asks for new data by itself."""
     parts = {
         "title": html.escape(str(data["title"])),
         "connect": "'self'" if live else "'none'",
         "live": "true" if live else "false",
         "style": _read("page.css"),
         "script": "\n".join(_read(f"{name}.js") for name in _SCRIPTS),
-        # No end tag and no comment can begin inside: a label may hold either.
+        # `<` is escaped, so that a label with `</script>` or `<!--` can't end the script.
         "data": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }
-    return _PLACE.sub(lambda place: parts[place[1]], _read("page.html"))
+    return _FIELD.sub(lambda field: parts[field[1]], _read("page.html"))
 
 
 def _read(name: str) -> str:

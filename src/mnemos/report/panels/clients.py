@@ -1,4 +1,4 @@
-"""How the global model serves each client."""
+"""The panel of the global model's accuracy on each client's data."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import numpy as np
 from mnemos.data.partition import Floats
 from mnemos.report.average import mean_curve
 from mnemos.report.blocks import Block, Cell, Column, Lines, Row, Series, Table, View, spread, whole
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
-from mnemos.report.reading import Reading
+from mnemos.report.reading import RunReading
 
-_PLACES = np.linspace(0, 1, 101)
+_SHARES = np.linspace(0, 1, 101)
+"""The quantiles that are drawn."""
 
 
 @panels.register("clients")
-class Clients(Panel):
-    """The accuracy of the global model on each client's own validation data (`client-accuracy`)."""
+class ClientsPanel(Panel):
+    """The accuracy of the global model on each client's own validation data (measure `client-accuracy`)."""
 
     title: ClassVar[str] = "By client"
     order: ClassVar[int] = 50
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """Clients from the worst to the best, and the two ends as numbers."""
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """Quantiles over clients as curves, and the worst and the best tenth as a table."""
         known = [
-            (group, [v for one in group.readings if not one.diverged and len(v := _last(one))])
+            (group, [v for reading in group.readings if not reading.diverged and len(v := _last(reading))])
             for group in groups
         ]
         known = [(group, runs) for group, runs in known if runs]
@@ -35,7 +36,7 @@ class Clients(Panel):
             return
         series = []
         for group, runs in known:
-            points = mean_curve([(100 * _PLACES, np.quantile(values, _PLACES)) for values in runs])
+            points = mean_curve([(100 * _SHARES, np.quantile(values, _SHARES)) for values in runs])
             assert points is not None
             series.append(Series(group.label, *points, groups=(group.id,), style=group.id))
         yield Lines(
@@ -65,12 +66,13 @@ class Clients(Panel):
         )
 
 
-def _last(one: Reading) -> Floats:
-    rows = one.of("validation_accuracy", "client")
+def _last(reading: RunReading) -> Floats:
+    """The accuracies of the last evaluated round, in rising order; empty if there are none."""
+    rows = reading.of("validation_accuracy", "client")
     return np.sort(rows.at(int(rows.round[-1])).finite.value) if len(rows) else rows.value
 
 
-def _row(group: Group, runs: Sequence[Floats]) -> Row:
+def _row(group: RunGroup, runs: Sequence[Floats]) -> Row:
     tenths = [max(1, len(values) // 10) for values in runs]
     cells = (
         Cell(group.label, group.label),

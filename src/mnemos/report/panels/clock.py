@@ -1,4 +1,4 @@
-"""Simulated time: what was reached when, and how late updates were."""
+"""The panel of simulated time: metrics over time, and the staleness of updates."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from mnemos.report.blocks import (
     View,
     dash,
 )
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
-from mnemos.report.reading import Reading
+from mnemos.report.reading import RunReading
 
 _MEASURED = ("validation_accuracy", "test_accuracy", "train_loss")
 _POINTS = 100
-"""Places at which the curves of several seeds are compared."""
+"""The number of times at which the curves of several seeds are averaged."""
 _MOST = 10
-"""Updates that are later than this are counted together."""
+"""Updates with a larger staleness are counted together."""
 
 
 @panels.register("clock")
-class Clock(Panel):
-    """Runs whose clock tells a simulated time (`synchronous`, `asynchronous`, `fedasync`, `fedbuff`)."""
+class ClockPanel(Panel):
+    """Runs with a simulated clock (`synchronous`, `asynchronous`, `fedasync`, `fedbuff`)."""
 
     title: ClassVar[str] = "Simulated time"
     order: ClassVar[int] = 24
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """Numbers, curves over time, and how late updates were."""
-        known = [group for group in groups if any(len(one.of("time")) for one in group.readings)]
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """A table, curves over simulated time, and histograms of staleness."""
+        known = [group for group in groups if any(len(reading.of("time")) for reading in group.readings)]
         if not known:
             return
         yield Table(
@@ -85,16 +85,17 @@ class Clock(Panel):
             )
 
 
-def _staleness(readings: Sequence[Reading]) -> Floats:
-    return np.concatenate([one.of("staleness", "client").value for one in readings])
+def _staleness(readings: Sequence[RunReading]) -> Floats:
+    """The staleness of all updates of some runs."""
+    return np.concatenate([reading.of("staleness", "client").value for reading in readings])
 
 
-def _row(group: Group) -> Row:
-    timed = [one.of("time") for one in group.readings if len(one.of("time"))]
+def _row(group: RunGroup) -> Row:
+    timed = [reading.of("time") for reading in group.readings if len(reading.of("time"))]
     rounds, time = mean_of([len(rows) for rows in timed]), mean_of([float(rows.value[-1]) for rows in timed])
-    each = [stale for one in group.readings if len(stale := _staleness([one]))]
+    each = [stale for reading in group.readings if len(stale := _staleness([reading]))]
     numbers = [rounds, time, time / rounds]
-    cells = [Cell(f"{number:.4g}", number) for number in numbers]
+    cells = [Cell(f"{value:.4g}", value) for value in numbers]
     if each:
         mean, most = mean_of([float(stale.mean()) for stale in each]), max(float(s.max()) for s in each)
         cells += [Cell(f"{mean:.3g}", mean), Cell(f"{most:g}", most)]
@@ -103,23 +104,23 @@ def _row(group: Group) -> Row:
     return Row((Cell(group.label, group.label), *cells), (group.id,))
 
 
-def _over_time(groups: Sequence[Group], name: str) -> View:
-    """A metric over simulated time, one curve a group."""
+def _over_time(groups: Sequence[RunGroup], name: str) -> View:
+    """A metric over simulated time, with a curve for each group."""
     label = name.replace("_", " ")
     series = []
     for group in groups:
-        curves = [curve for one in group.readings if len((curve := _curve(one, name))[0])]
+        curves = [curve for reading in group.readings if len((curve := _curve(reading, name))[0])]
         if curves:
             series.append(Series(group.label, *_mean(curves), groups=(group.id,), style=group.id))
     return View(label, label, tuple(series), percent="accuracy" in name)
 
 
-def _curve(one: Reading, name: str) -> tuple[Floats, Floats]:
-    """(times, values) of a metric of the whole federation."""
-    clock, rows = one.of("time"), one.of(name).finite
+def _curve(reading: RunReading, name: str) -> tuple[Floats, Floats]:
+    """The times and values of a metric of the whole federation."""
+    clock, rows = reading.of("time"), reading.of(name).finite
     times = dict(zip(clock.round.tolist(), clock.value.tolist(), strict=True))
     there = np.isin(rows.round, clock.round)
-    return np.array([times[number] for number in rows.round[there].tolist()]), rows.value[there]
+    return np.array([times[round] for round in rows.round[there].tolist()]), rows.value[there]
 
 
 def _mean(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats, Floats | None]:
@@ -132,7 +133,8 @@ def _mean(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats, Floa
     return grid, values.mean(0), values.std(0, ddof=1)
 
 
-def _histogram(group: Group, stale: Floats) -> BarView:
+def _histogram(group: RunGroup, stale: Floats) -> BarView:
+    """The share of a group's updates by their staleness."""
     counts = np.bincount(np.minimum(stale, _MOST + 1).astype(np.int64))
     names = [str(late) if late <= _MOST else f"> {_MOST}" for late in range(len(counts))]
     shares = Stack("share of updates", counts / counts.sum())

@@ -1,4 +1,4 @@
-"""How tasks fared while clients moved from one to the next."""
+"""The panel of continual learning: accuracy, forgetting and transfer of tasks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from mnemos.report.blocks import (
     spread,
     whole,
 )
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
-from mnemos.runs.continual import SUMMARY, Course
+from mnemos.runs.task_course import SUMMARY, Course
 
 _LABELS = {
     "average_accuracy": "average accuracy",
@@ -51,19 +51,19 @@ _CURVES = {
 }
 _OVERALL = ("discovered_accuracy", "all_classes_accuracy")
 _MOST_COLUMNS = 60
-"""Evaluations that a map of tasks × rounds has room for."""
+"""The most evaluations in a map of tasks × rounds."""
 
-Known = Sequence[tuple[Group, list[Course]]]
+Known = Sequence[tuple[RunGroup, list[Course]]]
 
 
 @panels.register("continual")
-class Continual(Panel):
-    """Average accuracy, forgetting and transfer of tasks (`continual`)."""
+class ContinualPanel(Panel):
+    """Average accuracy, forgetting and transfer of tasks (measure `continual`)."""
 
     title: ClassVar[str] = "Continual learning"
     order: ClassVar[int] = 44
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
         """Two tables, curves by group and by task, and tasks × rounds."""
         known = [(group, list(_courses(group))) for group in groups]
         known = [(group, courses) for group, courses in known if courses]
@@ -75,7 +75,7 @@ class Continual(Panel):
             id="continual",
             title="Accuracy and forgetting of tasks over rounds",
             text="At each evaluation: mean accuracy over the tasks discovered so far, accuracy on the "
-            "samples of discovered and of all classes, and what is forgotten of tasks that somebody has "
+            "samples of discovered and of all classes, and what is forgotten of tasks that some client has "
             "left. Mean over seeds in a band of one standard deviation.",
             x="round",
             views=tuple(_over_rounds(known, name, label) for name, label in _CURVES.items()),
@@ -94,7 +94,7 @@ class Continual(Panel):
             title="Tasks × rounds",
             text="Accuracy of the global model on each task (row) after each evaluated round (column), mean "
             "over seeds; empty before the task was discovered.",
-            note=f"Of more than {_MOST_COLUMNS} evaluations, so many are shown, evenly spread."
+            note=f"At most {_MOST_COLUMNS} evaluations are shown, evenly spread."
             if any(len(course.rounds) > _MOST_COLUMNS for _, courses in known for course in courses)
             else "",
             choice="group",
@@ -104,10 +104,10 @@ class Continual(Panel):
         )
 
 
-def _courses(group: Group) -> Iterator[Course]:
-    """Of the seeds that converged."""
-    for one in group.readings:
-        course = None if one.diverged else Course.read(one.of)
+def _courses(group: RunGroup) -> Iterator[Course]:
+    """The courses of the seeds that converged."""
+    for reading in group.readings:
+        course = None if reading.diverged else Course.read(reading.of)
         if course is not None:
             yield course
 
@@ -147,8 +147,8 @@ def _clients(known: Known) -> Table:
     return Table(
         id="continual-clients",
         title="The same as clients see it",
-        text="Each client goes by the tasks it was at, and by when it came and left: means over clients, "
-        "mean ± standard deviation over seeds.",
+        text="For each client, only the tasks that it was at count, and when it came and left: means over "
+        "clients, mean ± standard deviation over seeds.",
         note="FWT of a client is what the model knew of a task before the client came to it, which it may "
         "have learnt at other clients.",
         columns=(Column("group"), *_columns(), Column("clients", "number")),
@@ -185,8 +185,8 @@ def _over_rounds(known: Known, name: str, label: str) -> View:
     return View(label, label, tuple(series), percent=True)
 
 
-def _by_task(group: Group, courses: Sequence[Course]) -> Iterator[View]:
-    """One curve a task: among all discovered classes, and among the task's own."""
+def _by_task(group: RunGroup, courses: Sequence[Course]) -> Iterator[View]:
+    """Two views of a group, with a curve for each task: among all discovered classes, and among its own."""
     for ending, of in (("", _accuracy), (", among the task's own classes", _aware)):
         series = []
         for task in sorted({task for course in courses for task in course.tasks.tolist()}):
@@ -205,20 +205,21 @@ def _aware(course: Course, task: int) -> tuple[Ints, Floats]:
 
 
 def _finite(curves: Iterator[tuple[Ints, Floats]]) -> list[tuple[Ints, Floats]]:
-    """Without the places that have no number, and without curves that have none at all."""
+    """The curves without their NaN values, and without those that have nothing else."""
     known = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in curves]
     return [(x, y) for x, y in known if len(x)]
 
 
 def _map(courses: Sequence[Course]) -> Frame:
+    """The accuracy on tasks (rows) at evaluated rounds (columns), mean over a group's runs."""
     rounds = np.unique(np.concatenate([course.rounds for course in courses]))
     tasks = np.unique(np.concatenate([course.tasks for course in courses]))
     if len(rounds) > _MOST_COLUMNS:
         rounds = rounds[np.linspace(0, len(rounds) - 1, _MOST_COLUMNS).round().astype(int)]
     values = np.full((len(courses), len(tasks), len(rounds)), np.nan)
-    for place, course in enumerate(courses):
+    for index, course in enumerate(courses):
         there = np.isin(course.rounds, rounds)
         columns = np.searchsorted(rounds, course.rounds[there])
-        values[place][np.ix_(np.searchsorted(tasks, course.tasks), columns)] = course.accuracy[there].T
+        values[index][np.ix_(np.searchsorted(tasks, course.tasks), columns)] = course.accuracy[there].T
     names = tuple(tasks.tolist()), tuple(rounds.tolist())
     return Frame(str(rounds[-1]), *names, mean_of_known(values, 0))

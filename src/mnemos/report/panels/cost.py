@@ -1,4 +1,4 @@
-"""What it took: time, and bytes sent."""
+"""The panel of costs: seconds and bytes sent."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ import numpy as np
 
 from mnemos.report.average import mean_of
 from mnemos.report.blocks import Bars, BarView, Block, Cell, Column, Row, Stack, Table, dash
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
-from mnemos.report.reading import Reading
+from mnemos.report.reading import RunReading
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
+PerGroup = Sequence[float | None]
+"""A value for each group; None if it isn't known."""
+
 
 @panels.register("cost")
-class Cost(Panel):
-    """Seconds (from the runs' timing) and bytes (from their metrics)."""
+class CostPanel(Panel):
+    """Seconds (from the runs' timing files) and bytes sent (from their metrics)."""
 
     title: ClassVar[str] = "Time and bytes"
     order: ClassVar[int] = 110
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """A table, and bars for both."""
-        known = [group for group in groups if any(len(one.seconds) or _bytes(one) for one in group.readings)]
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """A table, and bars for seconds and for bytes."""
+        known = [group for group in groups if _has_costs(group)]
         if not known:
             return
-        up, down = (
-            [_mean([_total(one, name) for one in group.readings]) for group in known]
-            for name in ("bytes_up", "bytes_down")
-        )
-        seconds = [_mean([float(one.seconds.sum()) or None for one in group.readings]) for group in known]
+        up = [_mean_total(group, "bytes_up") for group in known]
+        down = [_mean_total(group, "bytes_down") for group in known]
+        seconds = [_mean_seconds(group) for group in known]
         yield Table(
             id="cost",
             title="Time and bytes sent",
@@ -52,34 +53,37 @@ class Cost(Panel):
             ),
             rows=tuple(_row(group, *totals) for group, *totals in zip(known, seconds, up, down, strict=True)),
         )
-        names, owners = tuple(group.label for group in known), tuple(group.id for group in known)
-        sent = (_stack("up", up), _stack("down", down))
-        views = [
-            BarView("bytes sent", "bytes in all rounds", names, sent, owners=owners, unit="bytes"),
-            BarView(
-                "time", "time of all rounds", names, (_stack("time", seconds),), owners=owners, unit="seconds"
-            ),
-        ]
-        views = [view for view in views if any(np.isfinite(stack.values).any() for stack in view.stacks)]
         yield Bars(
             id="cost-bars",
             title="Cost of a run",
             text="Bytes sent, or time, of a run of each group, mean over seeds.",
             x="group",
-            views=tuple(views),
+            views=tuple(_views(known, seconds, up, down)),
         )
 
 
+def _views(groups: Sequence[RunGroup], seconds: PerGroup, up: PerGroup, down: PerGroup) -> Iterator[BarView]:
+    """The bars of bytes and of seconds, as far as they are known of any group."""
+    names, owners = tuple(group.label for group in groups), tuple(group.id for group in groups)
+    sent, time = (_stack("up", up), _stack("down", down)), (_stack("time", seconds),)
+    for view in (
+        BarView("bytes sent", "bytes in all rounds", names, sent, owners=owners, unit="bytes"),
+        BarView("time", "time of all rounds", names, time, owners=owners, unit="seconds"),
+    ):
+        if any(np.isfinite(stack.values).any() for stack in view.stacks):
+            yield view
+
+
 def size(count: float) -> str:
-    """`4.21 MB`."""
-    place = 0
-    while count >= 999.5 and place < len(_UNITS) - 1:
-        count, place = count / 1000, place + 1
-    return f"{count:.3g} {_UNITS[place]}"
+    """A number of bytes as text: `4.21 MB`."""
+    unit = 0
+    while count >= 999.5 and unit < len(_UNITS) - 1:
+        count, unit = count / 1000, unit + 1
+    return f"{count:.3g} {_UNITS[unit]}"
 
 
 def duration(seconds: float) -> str:
-    """`0.31 s`, `12 s`, `3 min 20 s` or `5 h 2 min`."""
+    """A time as text: `0.31 s`, `12 s`, `3 min 20 s` or `5 h 2 min`."""
     if seconds < 59.5:
         return f"{seconds:.2g} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -88,13 +92,15 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def _row(group: Group, seconds: float | None, up: float | None, down: float | None) -> Row:
-    each = _mean([float(np.median(one.seconds)) if len(one.seconds) else None for one in group.readings])
+def _row(group: RunGroup, seconds: float | None, up: float | None, down: float | None) -> Row:
+    each = _mean(
+        [float(np.median(reading.seconds)) if len(reading.seconds) else None for reading in group.readings]
+    )
     sent = [
-        _mean([float(rows.value.mean()) for one in group.readings if len(rows := one.of(name))])
+        _mean([float(rows.value.mean()) for reading in group.readings if len(rows := reading.of(name))])
         for name in ("bytes_up", "bytes_down")
     ]
-    rounds = mean_of([one.rounds for one in group.readings])
+    rounds = mean_of([reading.rounds for reading in group.readings])
     cells = (
         Cell(group.label, group.label),
         _cell(each, duration),
@@ -111,19 +117,30 @@ def _cell(value: float | None, words: Callable[[float], str]) -> Cell:
     return dash() if value is None else Cell(words(value), value)
 
 
-def _bytes(one: Reading) -> bool:
-    return len(one.of("bytes_up")) > 0
+def _has_costs(group: RunGroup) -> bool:
+    """Whether any run of a group has recorded seconds or bytes."""
+    return any(len(reading.seconds) or len(reading.of("bytes_up")) for reading in group.readings)
 
 
-def _total(one: Reading, name: str) -> float | None:
-    rows = one.of(name)
+def _mean_total(group: RunGroup, name: str) -> float | None:
+    """The sum of a metric over rounds, mean over a group's runs."""
+    return _mean([_total(reading, name) for reading in group.readings])
+
+
+def _mean_seconds(group: RunGroup) -> float | None:
+    """The seconds of all rounds, mean over a group's runs."""
+    return _mean([float(reading.seconds.sum()) or None for reading in group.readings])
+
+
+def _total(reading: RunReading, name: str) -> float | None:
+    rows = reading.of(name)
     return float(rows.value.sum()) if len(rows) else None
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean(values: PerGroup) -> float | None:
     known = [value for value in values if value is not None]
     return mean_of(known) if known else None
 
 
-def _stack(label: str, values: Sequence[float | None]) -> Stack:
+def _stack(label: str, values: PerGroup) -> Stack:
     return Stack(label, np.array([np.nan if value is None else value for value in values]))

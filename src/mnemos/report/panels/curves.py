@@ -1,4 +1,4 @@
-"""What was measured of the global model, over rounds."""
+"""The panel of the global model's metrics over rounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mnemos.report.average import mean_curve
 from mnemos.report.blocks import Block, Lines, Series, View
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
 
 _FIRST = ("validation_accuracy", "test_accuracy", "train_loss", "validation_loss", "test_loss")
@@ -23,19 +23,21 @@ _ELSEWHERE = {
 }
 """Metrics that have a panel of their own."""
 NETWORK = "_network"
-"""How the names of metrics end that are made of layers'; they are shown beside these."""
+"""The ending of the names of metrics that summarise those of layers; they are shown with the layers."""
 
 
 @panels.register("curves")
-class Curves(Panel):
-    """Every metric of the whole federation, one at a time."""
+class CurvesPanel(Panel):
+    """Every metric of the whole federation that has no panel of its own."""
 
     title: ClassVar[str] = "Over rounds"
     order: ClassVar[int] = 20
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """One view a metric."""
-        known = dict.fromkeys(name for group in groups for one in group.readings for name in one.names())
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """Curves, with a view for each metric."""
+        known = dict.fromkeys(
+            name for group in groups for reading in group.readings for name in reading.names()
+        )
         names = [name for name in _FIRST if name in known]
         names += [name for name in known if name not in {*_FIRST, *_ELSEWHERE} and not name.endswith(NETWORK)]
         views = [view for name in names if (view := over_rounds(groups, name)).series]
@@ -51,12 +53,15 @@ class Curves(Panel):
             )
 
 
-def over_rounds(groups: Sequence[Group], name: str, label: str = "", percent: bool | None = None) -> View:
-    """A metric of the whole federation, one curve a group."""
+def over_rounds(groups: Sequence[RunGroup], name: str, label: str = "", percent: bool | None = None) -> View:
+    """A view of a metric of the whole federation, with a curve for each group.
+
+    `percent` says whether to show values as percentages; None for metrics with `accuracy` in their name.
+    """
     label = label or name.replace("_", " ")
     series = []
     for group in groups:
-        rows = [one.of(name).finite for one in group.readings]
+        rows = [reading.of(name).finite for reading in group.readings]
         points = mean_curve([(row.round, row.value) for row in rows if len(row)])
         if points is not None:
             series.append(Series(group.label, *points, groups=(group.id,), style=group.id))

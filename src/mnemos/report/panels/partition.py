@@ -1,4 +1,4 @@
-"""Who holds what."""
+"""The panel of partitions: how many samples of each label a client holds."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pydantic import Field
 from mnemos.data.download import OFFLINE
 from mnemos.data.load import load
 from mnemos.errors import MnemosError
-from mnemos.experiment import Experiment
-from mnemos.federation import deal
-from mnemos.overrides import parse_yaml
+from mnemos.experiment.experiment import Experiment, read_experiment
+from mnemos.experiment.overrides import parse_yaml
+from mnemos.federation.population import partition_samples
 from mnemos.report.blocks import Bars, BarView, Block, Stack, Text
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup, no_code
 from mnemos.report.panel import Panel, panels
-from mnemos.report.partition import label_counts, summarise
-from mnemos.runs.estimate import environment
+from mnemos.report.plots.partition_plot import label_counts, summarise
+from mnemos.studies.estimate import environment
 
 
 @panels.register("partition")
-class Partition(Panel):
-    """Samples by client and label, dealt out again from the experiments; nothing is downloaded for it."""
+class PartitionPanel(Panel):
+    """Samples by client and label. Partitions are computed again from the experiments, without downloads."""
 
     title: ClassVar[str] = "Who holds what"
     order: ClassVar[int] = 80
@@ -32,15 +32,19 @@ class Partition(Panel):
     most: int = Field(6, ge=1, description="partitions that are shown")
     clients: int = Field(30, ge=1, description="clients that are shown of each")
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """One view a partition: of each combination of data, partition and seed."""
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """Bars, with a view for each combination of data, partition and seed."""
         known: dict[tuple[str, str], tuple[Experiment, list[int]]] = {}
         for group in groups:
-            for one in group.readings:
-                # What they are dealt out by, and nothing else: one computation for all groups that share it.
-                same = {"data": one.experiment.data, "partition": one.experiment.partition, "seed": one.seed}
+            for reading in group.readings:
+                # Only what decides about the partition, which is computed once for all groups that share it.
+                same = {
+                    "data": reading.experiment.data,
+                    "partition": reading.experiment.partition,
+                    "seed": reading.seed,
+                }
                 small = Experiment.model_validate(same)
-                known.setdefault((small.hash(), str(one.seed)), (small, []))[1].append(group.id)
+                known.setdefault((small.hash(), str(reading.seed)), (small, []))[1].append(group.id)
         # The first seeds of all partitions come before the second seeds.
         chosen = sorted(known.values(), key=lambda entry: entry[0].seed)
         views, sentences = [], []
@@ -64,13 +68,18 @@ class Partition(Panel):
 
 @lru_cache(maxsize=64)
 def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> BarView | str:
-    """The bars of a partition, or why there are none. Kept: a page that follows runs asks again and again."""
-    asked = Experiment.parse(parse_yaml(experiment))
+    """The bars of a partition, or a sentence that says why there are none.
+
+    The result is cached, because a page that follows runs asks for it every few seconds.
+    """
+    asked = read_experiment(parse_yaml(experiment))
     name = f"{type(asked.data).name}, {_words(asked)}, seed {asked.seed}"
+    if asked.not_imported:
+        return f"The partition of {name} can't be shown: {no_code(asked)}."
     try:
-        with environment({OFFLINE: "1"}):  # a report must not begin a download
+        with environment({OFFLINE: "1"}):  # a report must not download data
             dataset = load(asked.data)
-        assignment = deal(asked, dataset)
+        assignment = partition_samples(asked, dataset)
     except MnemosError as error:
         return f"The partition of {name} can't be shown: {error}."
     labels = dataset.train.labels.numpy()
@@ -87,7 +96,7 @@ def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> BarView | s
         f"{facts['labels_mean']:.1f} labels a client · mean total variation from all clients together "
         f"{facts['distance_mean']:.2f}"
     )
-    stacks = [Stack(label, table[:, place].astype(float)) for place, label in enumerate(dataset.classes)]
+    stacks = [Stack(label, table[:, index].astype(float)) for index, label in enumerate(dataset.classes)]
     return BarView(name, "samples", tuple(map(str, shown)), tuple(stacks), groups, note=note)
 
 

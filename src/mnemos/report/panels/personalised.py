@@ -1,4 +1,4 @@
-"""The global model corrected for the labels a client expects."""
+"""The panel of personalised inference: the global model, corrected for the labels that a client expects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash, spread
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
 
 _KINDS = (
@@ -16,22 +16,16 @@ _KINDS = (
 
 
 @panels.register("personalised")
-class Personalised(Panel):
-    """Personalised inference beside the plain one (measure `personalised`)."""
+class PersonalisedPanel(Panel):
+    """Personalised inference beside plain inference (measure `personalised`)."""
 
     title: ClassVar[str] = "Personalised"
     order: ClassVar[int] = 70
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """Both, as means over clients and of the worst tenth, for test and validation data."""
-        columns = [
-            (f"{how}{ending}{part}", f"{how}, {where}{', worst tenth' if part else ''}")
-            for ending, where in _KINDS
-            for part in ("", "_worst_tenth")
-            for how in ("personalised", "plain")
-        ]
-        here = {name for group in groups for one in group.readings for name in one.names()}
-        columns = [(name, label) for name, label in columns if name in here]
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """A table of both, as means over clients and over the worst tenth, for test and validation data."""
+        recorded = {name for group in groups for reading in group.readings for name in reading.names()}
+        columns = [(name, label) for name, label in _columns() if name in recorded]
         if not any(name.startswith("personalised") for name, _ in columns):
             return
         yield Table(
@@ -48,12 +42,21 @@ class Personalised(Panel):
         )
 
 
-def _row(group: Group, names: Sequence[str]) -> Iterator[Row]:
+def _columns() -> Iterator[tuple[str, str]]:
+    """The name of each metric that can be shown, and its label."""
+    for ending, data in _KINDS:
+        for part, words in (("", ""), ("_worst_tenth", ", worst tenth")):
+            for how in ("personalised", "plain"):
+                yield f"{how}{ending}{part}", f"{how}, {data}{words}"
+
+
+def _row(group: RunGroup, names: Sequence[str]) -> Iterator[Row]:
+    """The row of a group: the last value of each metric, over seeds; none if no seed has any."""
     values = [
         [
             float(rows.value[-1])
-            for one in group.readings
-            if not one.diverged and len(rows := one.of(name).finite)
+            for reading in group.readings
+            if not reading.diverged and len(rows := reading.of(name).finite)
         ]
         for name in names
     ]

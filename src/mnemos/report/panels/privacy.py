@@ -1,4 +1,4 @@
-"""What was promised about clients' data, and what it has cost."""
+"""The panel of differential privacy: the guarantee of each group of runs, and ε so far."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
 
 
 @panels.register("privacy")
-class Privacy(Panel):
-    """Runs with client-level differential privacy: ε and all that it speaks of."""
+class PrivacyPanel(Panel):
+    """Runs with client-level differential privacy: ε, and the settings that it depends on."""
 
     title: ClassVar[str] = "Privacy"
     order: ClassVar[int] = 15
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """A row a group."""
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """A table with a row for each group."""
         rows = [row for group in groups if (row := _row(group)) is not None]
         if not rows:
             return
@@ -42,14 +42,15 @@ class Privacy(Panel):
                 Column("noise added by"),
                 Column("secret", help="whether noise and cohorts were drawn with a secret"),
                 Column("sampling"),
-                Column("ε is about", help="how the federations differ that nobody can tell apart"),
+                Column("ε is about", help="how the federations differ that can't be told apart"),
             ),
             rows=tuple(rows),
         )
 
 
-def _row(group: Group) -> Row | None:
-    furthest = max(group.readings, key=lambda one: len(one.of("epsilon")))
+def _row(group: RunGroup) -> Row | None:
+    """The row of a group, from the run that has gone furthest; None without a guarantee."""
+    furthest = max(group.readings, key=lambda reading: len(reading.of("epsilon")))
     rows, facts = furthest.of("epsilon"), furthest.privacy
     if not len(rows) or not facts:
         return None
@@ -71,6 +72,6 @@ def _row(group: Group) -> Row | None:
 
 
 def _clip(bounds: list[float], facts: dict[str, Any]) -> Cell:
-    """The bound, or where it began and ended."""
+    """The clipping bound; its first and last value if it adapts."""
     last = bounds[-1]
     return Cell(f"{bounds[0]:.3g} → {last:.3g}" if facts["adaptive"] else f"{last:g}", last)

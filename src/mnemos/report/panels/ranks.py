@@ -1,4 +1,4 @@
-"""What was measured of each layer: learning metrics such as the effective rank."""
+"""The panel of metrics of single layers, such as the effective rank."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ import numpy as np
 from mnemos.data.partition import Floats
 from mnemos.report.average import mean_curve
 from mnemos.report.blocks import Block, Lines, Series, View
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
 from mnemos.report.panels.curves import NETWORK
-from mnemos.report.reading import Reading, Rows
+from mnemos.report.reading import MetricRows, RunReading
 
 _NOISY = "_noisy"
-"""How the names of metrics end that are of signal and noise together."""
+"""The ending of the names of metrics that are of signal and noise together."""
 
 _ALL = "network"
-"""What stands in the place of a layer for the number of all."""
+"""The name that stands for all layers together."""
 
-ByLayer = dict[str, list[Rows]]
-"""A metric's curves of a group, by layer: one a run, or one a client's model of each run."""
-Known = list[tuple[Group, ByLayer]]
+ByLayer = dict[str, list[MetricRows]]
+"""A metric's curves of a group, by layer: one for each run, or one for each client's model of each run."""
+Known = list[tuple[RunGroup, ByLayer]]
 
 
 @panels.register("ranks")
-class Ranks(Panel):
+class RanksPanel(Panel):
     """Metrics of single layers (`effective-rank` and others), of the global model and of clients' models."""
 
     title: ClassVar[str] = "Learning metrics"
     order: ClassVar[int] = 72
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """A layer of all groups, all layers of a group, and how clients' models differ."""
-        readings = [one for group in groups for one in group.readings]
-        metrics = list(dict.fromkeys(name for one in readings for name in one.names("layer")))
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """Each layer with all groups, each group with all layers, and the layers of clients' models."""
+        metrics = _metrics(groups, "layer")
         known = {name: _known(groups, name, _of_runs) for name in metrics}
         views = [view for name in metrics for view in _one_by_one(name, known[name])]
         if views:
@@ -60,7 +59,7 @@ class Ranks(Panel):
                 x="round",
                 views=tuple(together),
             )
-        trained = list(dict.fromkeys(name for one in readings for name in one.names("layer", "model")))
+        trained = _metrics(groups, "layer", "model")
         views = [view for name in trained for view in _one_by_one(name, _known(groups, name, _of_models))]
         if views:
             yield Lines(
@@ -73,46 +72,57 @@ class Ranks(Panel):
             )
 
 
+def _metrics(groups: Sequence[RunGroup], *by: str) -> list[str]:
+    """The metrics with records about exactly these columns, each once."""
+    readings = [reading for group in groups for reading in group.readings]
+    return list(dict.fromkeys(name for reading in readings for name in reading.names(*by)))
+
+
 def _label(metric: str) -> str:
     words = metric.removesuffix(_NOISY).replace("_", " ")
     return f"{words}, before EVBMF" if metric.endswith(_NOISY) else words
 
 
 def _known(
-    groups: Sequence[Group], metric: str, curves: Callable[[Reading, str], Iterator[tuple[str, Rows]]]
+    groups: Sequence[RunGroup],
+    metric: str,
+    curves: Callable[[RunReading, str], Iterator[tuple[str, MetricRows]]],
 ) -> Known:
+    """A metric's curves by group and layer; `curves` yields those of a run, each with its layer's name."""
     found = []
     for group in groups:
         layers: ByLayer = {}
-        for one in group.readings:
-            for layer, rows in curves(one, metric):
+        for reading in group.readings:
+            for layer, rows in curves(reading, metric):
                 layers.setdefault(layer, []).append(rows)
         found.append((group, layers))
     return found
 
 
-def _of_runs(one: Reading, metric: str) -> Iterator[tuple[str, Rows]]:
-    if len(network := one.of(metric + NETWORK).finite):
+def _of_runs(reading: RunReading, metric: str) -> Iterator[tuple[str, MetricRows]]:
+    """The curves of a run's global model: of the network and of each layer."""
+    if len(network := reading.of(metric + NETWORK).finite):
         yield _ALL, network
-    for place, rows in _split(one.of(metric, "layer").finite, "layer"):
-        yield one.layers[place], rows
+    for index, rows in _split(reading.of(metric, "layer").finite, "layer"):
+        yield reading.layers[index], rows
 
 
-def _of_models(one: Reading, metric: str) -> Iterator[tuple[str, Rows]]:
-    for _, network in _split(one.of(metric + NETWORK, "model").finite, "model"):
+def _of_models(reading: RunReading, metric: str) -> Iterator[tuple[str, MetricRows]]:
+    """The curves of each client's model of a run: of the network and of each layer."""
+    for _, network in _split(reading.of(metric + NETWORK, "model").finite, "model"):
         yield _ALL, network
-    for place, layer in _split(one.of(metric, "layer", "model").finite, "layer"):
-        yield from ((one.layers[place], rows) for _, rows in _split(layer, "model"))
+    for index, layer in _split(reading.of(metric, "layer", "model").finite, "layer"):
+        yield from ((reading.layers[index], rows) for _, rows in _split(layer, "model"))
 
 
-def _split(rows: Rows, column: str) -> Iterator[tuple[int, Rows]]:
-    """The rows of each layer, or of each client's model."""
-    for place in np.unique(rows.by[column]).tolist() if len(rows) else []:
-        yield place, rows.where(rows.by[column] == place)
+def _split(rows: MetricRows, column: str) -> Iterator[tuple[int, MetricRows]]:
+    """The rows of each layer or of each client's model, with its number; `column` is `layer` or `model`."""
+    for index in np.unique(rows.by[column]).tolist() if len(rows) else []:
+        yield index, rows.where(rows.by[column] == index)
 
 
 def _one_by_one(metric: str, known: Known) -> Iterator[View]:
-    """The network, and each layer: a curve a group."""
+    """A view for the network and for each layer, with a curve for each group."""
     label = _label(metric)
     for layer in dict.fromkeys(layer for _, layers in known for layer in layers):
         series = [
@@ -124,17 +134,17 @@ def _one_by_one(metric: str, known: Known) -> Iterator[View]:
 
 
 def _together(metric: str, known: Known) -> Iterator[View]:
-    """Each group: a curve a layer."""
+    """A view for each group, with a curve for each layer."""
     label = _label(metric)
     for group, layers in known:
         series = [
-            Series(layer, *points, groups=(group.id,), style=place)
-            for place, layer in enumerate(layer for layer in layers if layer != _ALL)
+            Series(layer, *points, groups=(group.id,), style=index)
+            for index, layer in enumerate(layer for layer in layers if layer != _ALL)
             if (points := _mean(layers[layer]))
         ]
         if series:
             yield View(f"{label}: {group.label}", label, tuple(series))
 
 
-def _mean(curves: Sequence[Rows]) -> tuple[Floats, Floats, Floats | None] | None:
+def _mean(curves: Sequence[MetricRows]) -> tuple[Floats, Floats, Floats | None] | None:
     return mean_curve([(rows.round, rows.value) for rows in curves])

@@ -1,4 +1,4 @@
-"""What exactly was run, and how to run it again."""
+"""The panel of configurations: the experiment of each group, and the commands to repeat it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from mnemos.report.blocks import Block, Listing, Listings
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
 
 
 @panels.register("repeat")
-class Repeat(Panel):
+class RepeatPanel(Panel):
     """The whole configuration of each group, commands, and versions."""
 
     title: ClassVar[str] = "Configuration"
     order: ClassVar[int] = 200
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """One listing a group."""
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """A listing for each group."""
         if not groups:
             return
         yield Listings(
@@ -34,36 +34,41 @@ class Repeat(Panel):
         )
 
 
-def _listing(group: Group) -> Listing:
+def _listing(group: RunGroup) -> Listing:
+    """A group's experiment as YAML, a command for each seed, and the versions that were used."""
     commands = []
-    for one in group.readings:
-        words = ["mnemos", "run", "experiment.yaml", "--seed", str(one.seed)]
-        used = one.engine.get("engine")
-        if isinstance(used, dict) and type(one.experiment.engine).name == "auto":
-            words.append(f"engine={_flow(used)}")  # what was chosen then may not be chosen again
-        # Fields that runs of a group may differ in.
+    for reading in group.readings:
+        words = ["mnemos", "run", "experiment.yaml", "--seed", str(reading.seed)]
+        used = reading.engine.get("engine")
+        if isinstance(used, dict) and type(reading.experiment.engine).name == "auto":
+            words.append(f"engine={_flow(used)}")  # `auto` may choose another engine next time
+        # Runs of a group may differ in these fields.
         for field in ("evaluate", "measures"):
-            theirs = one.experiment.model_dump(mode="json")[field]
+            theirs = reading.experiment.model_dump(mode="json")[field]
             if theirs != group.experiment.model_dump(mode="json")[field]:
                 words.append(f"{field}={_flow(theirs)}")
         commands.append(shlex.join(words))
     facts = []
     for key in ("mnemos", "python", "torch", "numpy", "platform", "cores", "started"):
-        values = dict.fromkeys(str(one.environment[key]) for one in group.readings if key in one.environment)
+        values = dict.fromkeys(
+            str(reading.environment[key]) for reading in group.readings if key in reading.environment
+        )
         if values:
             facts.append((key, " · ".join(values)))
     engines = dict.fromkeys(
-        _engine(one.engine["engine"]) for one in group.readings if isinstance(one.engine.get("engine"), dict)
+        _engine(reading.engine["engine"])
+        for reading in group.readings
+        if isinstance(reading.engine.get("engine"), dict)
     )
     if engines:
         facts.append(("engine", " · ".join(engines)))
-    facts.append(("runs", " · ".join(one.name for one in group.readings)))
+    facts.append(("runs", " · ".join(reading.name for reading in group.readings)))
     parts = (("experiment.yaml", group.experiment.to_yaml()), ("commands", "\n".join(commands) + "\n"))
     return Listing(group.label, parts, tuple(facts), (group.id,))
 
 
 def _flow(value: object) -> str:
-    """A value as a command line takes it: JSON is YAML on one line."""
+    """A value as a command line takes it; JSON is YAML on one line."""
     return json.dumps(value)
 
 

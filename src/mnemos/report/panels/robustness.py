@@ -1,4 +1,4 @@
-"""How much the learning rate matters."""
+"""The panel of learning-rate robustness: how many learning rates come close to the best."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mnemos.report.blocks import (
     rate,
     spread,
 )
-from mnemos.report.groups import Group, labels
+from mnemos.report.groups import RunGroup, labels
 from mnemos.report.panel import Panel, panels
 
 _FIELD = "local.lr"
@@ -31,54 +31,54 @@ _FIELD = "local.lr"
 
 @dataclass(frozen=True)
 class Family:
-    """Groups that differ in their learning rate alone, by rate."""
+    """Groups that differ in their learning rate alone, by learning rate."""
 
     label: str
-    by_rate: dict[float, Group]
+    by_rate: dict[float, RunGroup]
 
     @property
-    def usable(self) -> dict[float, Group]:
-        """Rates with which every run that has ended converged."""
+    def usable(self) -> dict[float, RunGroup]:
+        """The learning rates with which every ended run converged, with their groups."""
         return {lr: group for lr, group in self.by_rate.items() if group.accuracies and not group.diverged}
 
     @property
     def best(self) -> float | None:
-        """The rate with the best mean accuracy; the smaller of equals."""
+        """The learning rate with the best mean accuracy, the smallest of equals; None without any."""
         means = {lr: mean_of([*group.accuracies.values()]) for lr, group in self.usable.items()}
         return max(means, key=lambda lr: means[lr], default=None)
 
     @property
     def top(self) -> float | None:
-        """The mean accuracy with the best rate."""
+        """The mean accuracy with the best learning rate; None without any."""
         best = self.best
         return None if best is None else mean_of([*self.by_rate[best].accuracies.values()])
 
     @property
     def data(self) -> str:
-        """The data set, to keep those of different ones apart."""
+        """A text that is equal for families with the same data set."""
         return next(iter(self.by_rate.values())).data
 
     def within(self, points: float) -> list[float]:
-        """The rates whose mean accuracy is at most so many points (of 100) below the best."""
+        """The learning rates whose mean accuracy is at most `points` percentage points below the best."""
         top = self.top
         if top is None:
             return []
-        # Means that differ by exactly so much on paper differ by a little more or less in floating point.
+        # Means that differ by exactly `points` can differ by a little more in floating point.
         least = top - points / 100 - 1e-9
         return [lr for lr, group in self.usable.items() if mean_of([*group.accuracies.values()]) >= least]
 
 
 @panels.register("robustness")
-class Robustness(Panel):
-    """Which learning rates come close to the best one, for each method."""
+class RobustnessPanel(Panel):
+    """The learning rates that come close to the best one, for each method."""
 
     title: ClassVar[str] = "Learning-rate robustness"
     order: ClassVar[int] = 90
 
     points: tuple[float, ...] = (2.0, 3.0, 5.0)
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """A table as in the appendix of the truncated-cross-entropy paper, and accuracy against rate."""
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """A table as in the appendix of the truncated-cross-entropy paper, and accuracy by learning rate."""
         known = families(groups)
         if not any(len(family.by_rate) > 1 for family in known):
             return
@@ -120,7 +120,7 @@ class Robustness(Panel):
     def _row(self, family: Family, best: bool) -> Row:
         lr = family.best
         lost = [lr for lr, group in family.by_rate.items() if group.diverged]
-        # Sorted by how many rates are close: more is more robust.
+        # Columns are sorted by the number of rates that are close: more is more robust.
         close = [family.within(points) for points in self.points]
         group = None if lr is None else family.by_rate[lr]
         cells = (
@@ -133,9 +133,9 @@ class Robustness(Panel):
         return Row(cells, tuple(group.id for group in family.by_rate.values()))
 
 
-def families(groups: Sequence[Group]) -> list[Family]:
-    """Groups by all that makes them but the learning rate; rates in rising order."""
-    found: dict[str, dict[float, Group]] = {}
+def families(groups: Sequence[RunGroup]) -> list[Family]:
+    """Groups in families whose settings differ in the learning rate alone, with rates in rising order."""
+    found: dict[str, dict[float, RunGroup]] = {}
     for group in groups:
         rest = {field: value for field, value in group.settings.items() if field != _FIELD}
         found.setdefault(json.dumps(rest, sort_keys=True), {})[group.settings[_FIELD]] = group
@@ -148,8 +148,8 @@ def families(groups: Sequence[Group]) -> list[Family]:
 
 
 def _series(known: Sequence[Family]) -> Iterator[Series]:
-    for place, family in enumerate(known):
-        # Rates that reached something, also where another seed diverged.
+    for index, family in enumerate(known):
+        # Rates with which some seed has an accuracy, even if another seed diverged.
         rates = {lr: [*group.accuracies.values()] for lr, group in family.by_rate.items() if group.accuracies}
         if not rates:
             continue
@@ -160,6 +160,6 @@ def _series(known: Sequence[Family]) -> Iterator[Series]:
             np.array([mean_of(values) for values in rates.values()]),
             stds if any(len(values) > 1 for values in rates.values()) else None,
             tuple(family.by_rate[lr].id for lr in rates),
-            place,
+            index,
             owners=tuple(family.by_rate[lr].id for lr in rates),
         )

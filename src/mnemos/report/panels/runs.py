@@ -1,4 +1,4 @@
-"""Every run."""
+"""The panel of all runs."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from mnemos.report.blocks import Block, Cell, Column, Row, Table, whole
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
 from mnemos.report.panels.summary import percent
-from mnemos.report.reading import Reading
+from mnemos.report.reading import RunReading
 
 
 @panels.register("runs")
-class Runs(Panel):
-    """Each run with its state."""
+class RunsPanel(Panel):
+    """Every run with its status and accuracy."""
 
     title: ClassVar[str] = "Runs"
     order: ClassVar[int] = 190
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """A row a run."""
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """A table with a row for each run."""
         if not groups:
             return
-        told = any(one.status.message for group in groups for one in group.readings)
+        told = any(reading.status.message for group in groups for reading in group.readings)
         yield Table(
             id="runs",
             title="All runs",
@@ -37,20 +37,20 @@ class Runs(Panel):
                 Column("final accuracy", "number"),
                 *([Column("message")] if told else []),
             ),
-            rows=tuple(_run(group, one, told) for group in groups for one in group.readings),
+            rows=tuple(_run(group, reading, told) for group in groups for reading in group.readings),
         )
 
 
-def _run(group: Group, one: Reading, told: bool) -> Row:
-    asked = one.experiment.rounds
-    rounds = str(one.rounds) if one.rounds == asked else f"{one.rounds} of {asked}"
+def _run(group: RunGroup, reading: RunReading, told: bool) -> Row:
+    asked = reading.experiment.rounds
+    rounds = str(reading.rounds) if reading.rounds == asked else f"{reading.rounds} of {asked}"
     cells = (
-        Cell(one.name, one.name),
+        Cell(reading.name, reading.name),
         Cell(group.label, group.label),
-        whole(one.seed),
-        Cell(one.status.status, one.status.status),
-        Cell(rounds, one.rounds),
-        Cell("NC", None) if one.diverged else percent(one.accuracy),
-        *([Cell(one.status.message, one.status.message)] if told else []),
+        whole(reading.seed),
+        Cell(reading.status.status, reading.status.status),
+        Cell(rounds, reading.rounds),
+        Cell("NC", None) if reading.diverged else percent(reading.accuracy),
+        *([Cell(reading.status.message, reading.status.message)] if told else []),
     )
     return Row(cells, (group.id,))

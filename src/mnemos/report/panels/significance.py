@@ -1,4 +1,4 @@
-"""Whether differences are more than luck."""
+"""The panel of significance tests: whether groups differ by more than chance."""
 
 from __future__ import annotations
 
@@ -12,26 +12,30 @@ from pydantic import Field
 
 from mnemos.report.average import mean_of
 from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash, minus, whole
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
 
 
 @dataclass(frozen=True)
 class Paired:
-    """The difference of two groups, over the seeds both have finished."""
+    """The mean difference of two groups over the seeds that both have finished, in percentage points."""
 
     seeds: int
+    """The number of common seeds."""
     difference: float | None
     low: float | None = None
+    """The lower end of the 95 % interval."""
     high: float | None = None
+    """The upper end of the 95 % interval."""
     p: float | None = None
+    """p of a two-sided paired t-test."""
     why: str = ""
-    """Why there is no test."""
+    """Why there is no test, if there is none."""
 
 
 @panels.register("significance")
-class Significance(Panel):
-    """Each group against a reference, paired over seeds."""
+class SignificancePanel(Panel):
+    """Paired comparisons over seeds of each group with a reference."""
 
     title: ClassVar[str] = "Significance"
     order: ClassVar[int] = 100
@@ -40,17 +44,17 @@ class Significance(Panel):
         24, ge=2, description="groups of a data set up to which any of them can be the reference"
     )
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """A table a data set; the best group is the first choice of reference."""
-        sets: dict[str, list[Group]] = {}
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """A table for each data set; the first choice of reference is the best group."""
+        sets: dict[str, list[RunGroup]] = {}
         for group in groups:
             if group.accuracies:
                 sets.setdefault(group.data, []).append(group)
         sets = {data: mine for data, mine in sets.items() if len(mine) > 1}
-        for place, mine in enumerate(sets.values(), 1):
-            yield self._table(mine, f"-{place}" if len(sets) > 1 else "")
+        for index, mine in enumerate(sets.values(), 1):
+            yield self._table(mine, f"-{index}" if len(sets) > 1 else "")
 
-    def _table(self, groups: Sequence[Group], suffix: str) -> Table:
+    def _table(self, groups: Sequence[RunGroup], suffix: str) -> Table:
         order = sorted(groups, key=lambda group: -mean_of([*group.accuracies.values()]))
         references = order if len(order) <= self.most else order[:1]
         data = type(groups[0].experiment.data).name
@@ -74,22 +78,24 @@ class Significance(Panel):
                 Column("verdict"),
             ),
             rows=tuple(
-                row for place, reference in enumerate(references) for row in _rows(reference, order, place)
+                row for index, reference in enumerate(references) for row in _rows(reference, order, index)
             ),
             choice="reference",
             choices=tuple(
-                f"{group.label} (best)" if place == 0 else group.label
-                for place, group in enumerate(references)
+                f"{group.label} (best)" if index == 0 else group.label
+                for index, group in enumerate(references)
             ),
         )
 
 
-def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Paired:
-    """Compare the accuracies of two groups, by seed; in points of 100."""
-    seeds = sorted(one.keys() & other.keys())
+def paired(accuracies: Mapping[int, float], reference: Mapping[int, float]) -> Paired:
+    """Compare a group's accuracies with those of a reference; both are given by seed."""
+    seeds = sorted(accuracies.keys() & reference.keys())
     if not seeds:
         return Paired(0, None, why="no common seed")
-    differences = 100 * (np.array([one[seed] for seed in seeds]) - np.array([other[seed] for seed in seeds]))
+    differences = 100 * (
+        np.array([accuracies[seed] for seed in seeds]) - np.array([reference[seed] for seed in seeds])
+    )
     mean = float(differences.mean())
     if len(seeds) == 1:
         return Paired(1, mean, why="one common seed: no test")
@@ -104,21 +110,22 @@ def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Paired:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction of p-values, in their order."""
+    """Holm's step-down correction of p-values; returns them in the given order."""
     adjusted = [0.0] * len(values)
     highest = 0.0
-    for rank, place in enumerate(sorted(range(len(values)), key=lambda place: values[place])):
-        highest = max(highest, min(1.0, (len(values) - rank) * values[place]))
-        adjusted[place] = highest
+    for rank, index in enumerate(sorted(range(len(values)), key=lambda index: values[index])):
+        highest = max(highest, min(1.0, (len(values) - rank) * values[index]))
+        adjusted[index] = highest
     return adjusted
 
 
-def _rows(reference: Group, groups: Sequence[Group], choice: int) -> Iterator[Row]:
+def _rows(reference: RunGroup, groups: Sequence[RunGroup], choice: int) -> Iterator[Row]:
+    """The rows that compare each group with a reference, which is the table's choice number `choice`."""
     others = [group for group in groups if group.id != reference.id]
     results = [paired(group.accuracies, reference.accuracies) for group in others]
-    tested = [place for place, result in enumerate(results) if result.p is not None]
+    tested = [index for index, result in enumerate(results) if result.p is not None]
     adjusted = dict(zip(tested, holm([p for result in results if (p := result.p) is not None]), strict=True))
-    for place, (group, result) in enumerate(zip(others, results, strict=True)):
+    for index, (group, result) in enumerate(zip(others, results, strict=True)):
         yield Row(
             (
                 Cell(group.label, group.label),
@@ -126,9 +133,9 @@ def _rows(reference: Group, groups: Sequence[Group], choice: int) -> Iterator[Ro
                 _points(result.low),
                 _points(result.high),
                 _p(result.p),
-                _p(adjusted.get(place)),
+                _p(adjusted.get(index)),
                 whole(result.seeds),
-                _verdict(result, adjusted.get(place)),
+                _verdict(result, adjusted.get(index)),
             ),
             (group.id,),
             choice,

@@ -1,4 +1,4 @@
-"""Who was at which task."""
+"""The panel of task schedules: the task of each client in each round."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from mnemos.data.download import OFFLINE
 from mnemos.data.load import load
 from mnemos.data.streams.static import Static
 from mnemos.errors import MnemosError
-from mnemos.experiment import Experiment
-from mnemos.federation import flow_of
-from mnemos.methods.centralised import Centralised
+from mnemos.experiment.experiment import Experiment, read_experiment
+from mnemos.experiment.overrides import parse_yaml
+from mnemos.federation.assembly import flow_of
+from mnemos.methods.presets.centralised import Centralised
 from mnemos.models.mixed import Mixed
-from mnemos.overrides import parse_yaml
 from mnemos.report.blocks import Block, Strip, Strips, StripView, Text
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup, no_code
 from mnemos.report.panel import Panel, panels
-from mnemos.report.timeline import shown_clients, summarise_tasks, task_names
-from mnemos.runs.estimate import environment
+from mnemos.report.plots.timeline_plot import shown_clients, summarise_tasks, task_names
+from mnemos.studies.estimate import environment
 
 
 @panels.register("timeline")
-class Timeline(Panel):
-    """Tasks by client and round, worked out again from the experiments; nothing is downloaded for it."""
+class TimelinePanel(Panel):
+    """Tasks by client and round. Schedules are computed again from the experiments, without downloads."""
 
     title: ClassVar[str] = "Who was at which task"
     order: ClassVar[int] = 78
@@ -35,13 +35,13 @@ class Timeline(Panel):
     most: int = Field(6, ge=1, description="schedules that are shown")
     clients: int = Field(50, ge=1, description="clients that are shown of each")
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """One view a schedule: of everything that decides who meets what when."""
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """Strips, with a view for each schedule."""
         known: dict[str, tuple[Experiment, set[int]]] = {}
         for group in groups:
-            for one in group.readings:
-                if not isinstance(one.experiment.stream, Static):
-                    small = _scheduled(one.experiment)
+            for reading in group.readings:
+                if not isinstance(reading.experiment.stream, Static):
+                    small = _scheduled(reading.experiment)
                     known.setdefault(small.hash(), (small, set()))[1].add(group.id)
         # The first seeds of all schedules come before the second seeds.
         chosen = sorted(known.values(), key=lambda entry: entry[0].seed)
@@ -68,7 +68,10 @@ class Timeline(Panel):
 
 
 def _scheduled(experiment: Experiment) -> Experiment:
-    """What decides who meets what when, and nothing else: one computation for all groups that share it."""
+    """An experiment with only those settings that decide about the schedule of tasks.
+
+    It is equal for all groups that share a schedule, which is then computed once.
+    """
     fields = ["data", "partition", "stream", "participation", "selection", "rounds", "seed"]
     if isinstance(experiment.method, Centralised) or experiment.method.meta is not None:
         fields.append("method")
@@ -79,16 +82,18 @@ def _scheduled(experiment: Experiment) -> Experiment:
 
 @lru_cache(maxsize=64)
 def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> StripView | str:
-    """The rows of a schedule, or why there are none: nothing, if it has no tasks.
+    """The strips of a schedule, or a sentence that says why there are none; empty if it has no tasks.
 
-    Kept: a page that follows runs asks again and again.
+    The result is cached, because a page that follows runs asks for it every few seconds.
     """
-    asked = Experiment.parse(parse_yaml(experiment))
+    asked = read_experiment(parse_yaml(experiment))
     options = asked.stream.dump()
     words = ", ".join(f"{key} {value}" for key, value in options.items() if key != "name")
     name = f"{type(asked.data).name}, {options['name']} ({words}), seed {asked.seed}"
+    if asked.not_imported:
+        return f"The tasks of {name} can't be shown: {no_code(asked)}."
     try:
-        with environment({OFFLINE: "1"}):  # a report must not begin a download
+        with environment({OFFLINE: "1"}):  # a report must not download data
             dataset = load(asked.data)
         flow = flow_of(asked, dataset)
     except MnemosError as error:
@@ -109,6 +114,6 @@ def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> StripView |
 
 
 def _pieces(row: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The last round of each stretch at one task, and the task."""
+    """The last round of each stretch of rounds at the same task, and the task of each stretch."""
     ends = np.append(np.flatnonzero(np.diff(row)), len(row) - 1)
     return tuple((ends + 1).tolist()), tuple(row[ends].tolist())

@@ -1,4 +1,4 @@
-"""How much each client counted."""
+"""The panel of aggregation weights: how much each client counted in the mean."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ import pandas as pd
 
 from mnemos.report.average import mean_of, std_of
 from mnemos.report.blocks import Block, Cell, Column, Lines, Row, Series, Table, View
-from mnemos.report.groups import Group
+from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
-from mnemos.report.reading import Reading
+from mnemos.report.reading import RunReading
 
 _MOST_CLIENTS = 10
-"""With more clients in a run, their curves would be a thicket."""
+"""With more clients in a run, only extremes and the median are drawn."""
 _WHOLE = "the whole model"
 
 
 @panels.register("weights")
-class Weights(Panel):
-    """The shares α of clients in the mean, where a weighting compares clients (`feder`, `precision`, …)."""
+class WeightsPanel(Panel):
+    """The weights α of clients in the mean, for weightings that compare clients (`feder`, `precision`, …)."""
 
     title: ClassVar[str] = "Clients' weights"
     order: ClassVar[int] = 74
 
-    def blocks(self, groups: Sequence[Group]) -> Iterator[Block]:
-        """How far from a plain mean, as numbers, by client and by layer."""
-        known = [(group, [w for one in group.readings if len(w := _weights(one))]) for group in groups]
+    def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
+        """How far the weights are from a plain mean: as a table, by client and by layer."""
+        known = [
+            (group, [w for reading in group.readings if len(w := _weights(reading))]) for group in groups
+        ]
         known = [(group, runs) for group, runs in known if runs]
         if not known:
             return
@@ -76,20 +78,20 @@ class Weights(Panel):
             )
 
 
-def _weights(one: Reading) -> pd.DataFrame:
-    """Rows of round, client, layer and `off`, that is K α − 1."""
-    rows, names = one.of("weight", "client", "layer").finite, one.layers
+def _weights(reading: RunReading) -> pd.DataFrame:
+    """A run's weights: rows of round, client, layer and `off`, which is K α − 1."""
+    rows, names = reading.of("weight", "client", "layer").finite, reading.layers
     if not len(rows):  # a weight for the whole model
-        rows, names = one.of("weight", "client").finite, (_WHOLE,)
+        rows, names = reading.of("weight", "client").finite, (_WHOLE,)
     nothing = np.zeros(len(rows), int)
-    layers = [names[place] for place in rows.by.get("layer", nothing)]
+    layers = [names[index] for index in rows.by.get("layer", nothing)]
     frame = pd.DataFrame({"round": rows.round, "client": rows.by.get("client", nothing), "layer": layers})
-    # By layer: of mixed models, a layer belongs to the clients of one group.
+    # Clients are counted by layer, because with mixed models not all clients have the same layers.
     frame["off"] = rows.value * frame.groupby(["round", "layer"])["client"].transform("nunique") - 1
     return frame
 
 
-def _row(group: Group, runs: Sequence[pd.DataFrame]) -> Row:
+def _row(group: RunGroup, runs: Sequence[pd.DataFrame]) -> Row:
     off = [run["off"].abs() for run in runs]
     at = runs[0].iloc[int(off[0].argmax())]
     clients = mean_of([float(run.groupby("round")["client"].nunique().mean()) for run in runs])
@@ -98,20 +100,21 @@ def _row(group: Group, runs: Sequence[pd.DataFrame]) -> Row:
         Cell(group.label, group.label),
         Cell(f"{clients:.3g}", clients),
         Cell(str(layers), layers),
-        _small([float(one.mean()) for one in off]),
-        _small([float(one.max()) for one in off]),
+        _small([float(values.mean()) for values in off]),
+        _small([float(values.max()) for values in off]),
         Cell(f"{at['layer']}, round {at['round']}"),
     )
     return Row(cells, (group.id,))
 
 
 def _small(values: Sequence[float]) -> Cell:
-    """Two digits, however small: what matters is whether it is 0.1 or 0.0001."""
+    """A cell with the mean to two significant digits, because its order of magnitude matters."""
     mean, std = mean_of(values), std_of(values)
     return Cell(f"{mean:.2g}" + ("" if std is None else f" ± {std:.1g}"), mean, spread=std)
 
 
-def _by_client(group: Group, run: pd.DataFrame) -> Iterator[Series]:
+def _by_client(group: RunGroup, run: pd.DataFrame) -> Iterator[Series]:
+    """A curve for each client; of many clients, those of the largest, median and smallest weight."""
     over_layers = run.groupby(["client", "round"])["off"].agg(["mean", "std"])
     clients = run["client"].unique().tolist()
     if len(clients) > _MOST_CLIENTS:
@@ -126,13 +129,14 @@ def _by_client(group: Group, run: pd.DataFrame) -> Iterator[Series]:
         yield _series(group, f"client {client}", own["mean"], style, own["std"])
 
 
-def _by_layer(group: Group, run: pd.DataFrame) -> Iterator[Series]:
+def _by_layer(group: RunGroup, run: pd.DataFrame) -> Iterator[Series]:
+    """A curve for each layer: the mean over clients."""
     for style, (layer, rows) in enumerate(run.groupby("layer", sort=False)):
         yield _series(group, str(layer), rows["off"].abs().groupby(rows["round"]).mean(), style)
 
 
 def _series(
-    group: Group, label: str, points: pd.Series, style: int, spread: pd.Series | None = None
+    group: RunGroup, label: str, points: pd.Series, style: int, spread: pd.Series | None = None
 ) -> Series:
     std = None if spread is None or spread.isna().all() else spread.to_numpy(float)
     return Series(

@@ -13,7 +13,7 @@ class MapFigure extends Figure {
     this.own = frame.before && !frame.owners.length ? (i, k) => this.rows[i] === this.columns[k] : () => false;
     this.beneath = this.beside = null;
     if (map.shows === "lost") {
-      // Means over the others: nobody forgets in its own place.
+      // Means over other clients: a client's own data doesn't count.
       this.beneath = this.columns.map((_, k) => average(this.cells.map((row, i) => (this.own(i, k) ? NaN : row[k]))));
       this.beside = this.cells.map((row, i) => average(row.map((value, k) => (this.own(i, k) ? NaN : value))));
       this.corner = average(this.beneath);

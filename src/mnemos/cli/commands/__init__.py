@@ -1,0 +1,1 @@
+"""One file a command; each is imported when its command is called."""

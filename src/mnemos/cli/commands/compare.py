@@ -1,0 +1,51 @@
+"""`mnemos compare`: run several variants and seeds in turn; print one table and draw one figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnemos.cli.options import Json, Out, Quiet, Track, check_figure
+from mnemos.cli.output import interruptible, print_json, watch
+from mnemos.cli.shown import Show, show_study
+from mnemos.cli.variants import Seeds, Words, print_table, read_study, rows
+from mnemos.studies.pool import in_turn
+from mnemos.track.observe import check, observe
+
+
+def compare(
+    words: Words,
+    seeds: Seeds = None,
+    out: Out = Path("runs"),
+    figure: Annotated[Path | None, typer.Option(help="Where to draw the curves (png, pdf or svg).")] = None,
+    track: Track = None,
+    show: Show = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run several variants of an experiment with several seeds, in turn; finished runs aren't run again."""
+    if figure is not None:
+        check_figure(figure)
+    recipe, study = read_study(words, seeds)
+    if show:
+        show_study(study, as_json)
+        return
+    sinks = check(track or [])
+    with interruptible(as_json):
+        results = in_turn(
+            study.cases(), out, lambda case: observe(watch(quiet, str(case)), sinks), name=recipe.stem
+        )
+    drawn = None
+    if any(results.accuracies(name) for name in results.runs):
+        from mnemos.report.plots.curves import draw_curves  # slow to import, and only needed here
+
+        drawn = draw_curves(results.runs, figure or out / f"{recipe.stem}.png", title=recipe.stem)
+    if as_json:
+        print_json({"status": "finished", "variants": rows(results), "figure": str(drawn) if drawn else None})
+        return
+    print_table(results)
+    if drawn:
+        typer.echo(f"figure: {drawn}")
+    typer.echo(f"files:  {out}")

@@ -1,0 +1,70 @@
+"""`mnemos partition`: which samples each client holds, without training anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from mnemos.cli.options import Json, check_figure, experiment_from
+from mnemos.cli.output import console, print_json
+from mnemos.data.load import load
+from mnemos.errors import DataError
+from mnemos.federation.population import partition_samples
+
+
+def partition(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DATA or RECIPE] [FIELD=VALUE]...", help="A data source, or an experiment."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="Partition.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Dirichlet concentration.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed.")] = None,
+    figure: Annotated[
+        Path, typer.Option("--figure", "-o", help="Where to draw it (png, pdf or svg).")
+    ] = Path("partition.png"),
+    show: Annotated[int, typer.Option(help="How many clients to draw.", min=1)] = 30,
+    as_json: Json = False,
+) -> None:
+    """Summarise a partition and draw it: a bar a client, coloured by class."""
+    from mnemos.report.plots.partition_plot import (  # slow to import, and only needed here
+        draw_partition,
+        summarise,
+    )
+
+    check_figure(figure)
+    words = list(words or [])
+    data = (
+        words.pop(0) if words and "=" not in words[0] and not words[0].endswith((".yaml", ".yml")) else None
+    )
+    experiment = experiment_from(
+        words,
+        {
+            "data": data,
+            "partition.name": name,
+            "partition.clients": clients,
+            "partition.alpha": alpha,
+            "seed": seed,
+        },
+    )
+    dataset = load(experiment.data)
+    if dataset.remote:
+        raise DataError("data: it is with its owners, and its labels are known to them alone")
+    assignment = partition_samples(experiment, dataset)
+    labels = dataset.train.labels.numpy()
+    facts = summarise(assignment, labels)
+    drawn = draw_partition(assignment, labels, dataset.classes, figure, clients=show)
+    if as_json:
+        print_json(
+            {"status": "finished", "partition": experiment.partition.dump(), **facts, "figure": str(drawn)}
+        )
+        return
+    table = Table(title=f"{dataset.name}, {type(experiment.partition).name}", show_header=False, box=None)
+    for key, value in facts.items():
+        table.add_row(key.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else str(value))
+    console.print(table)
+    typer.echo(f"figure: {drawn}")

@@ -1,0 +1,180 @@
+"""`mnemos reproduce`: repeat a table or figure of a paper, and show the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from mnemos.cli.options import DryRun, Jobs, Json, Out, Quiet, check_folder
+from mnemos.cli.output import console, duration, interruptible, print_json
+from mnemos.cli.overview import overview
+from mnemos.cli.plan import makespan, print_plan
+from mnemos.cli.trusting import Trusted, asking
+from mnemos.cli.variants import Seeds, failures, parse_seeds
+from mnemos.errors import ConfigError
+from mnemos.studies.pool import carry_out, cores_each, jobs_for
+from mnemos.studies.reproduce.catalogue import find_recipe, recipe_names
+from mnemos.studies.reproduce.recipe import Recipe
+from mnemos.studies.reproduce.reproduction import Reproduction
+from mnemos.studies.reproduce.scale import RULES, check_scale
+from mnemos.studies.reproduce.show import Shown
+from mnemos.studies.reproduce.timing import Timing
+from mnemos.studies.results import Ledger, Results
+from mnemos.studies.study import Case
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[RECIPE]", help="Such as wsm/table-3, or a path to a file.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--list", help="Show all recipes, with the time they take here.")
+    ] = False,
+    scale: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help=f"A smaller version of it. {RULES} Without the option, recipes of claims have a small "
+            "setting of their own, and all others are run in full.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run these cells only: a row, a column, or row/column; * stands for anything. "
+            "Can be given several times."
+        ),
+    ] = None,
+    seeds: Seeds = None,
+    jobs: Jobs = None,
+    out: Out = Path("runs/reproduce"),
+    figures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where to draw figures, if not beside the table.")
+    ] = None,
+    dry_run: DryRun = False,
+    trust: Trusted = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Repeat a table or figure of a paper, and show the paper's numbers beside ours.
+
+    All recipes keep their runs in one folder: what is there already isn't run again. Code that a file of
+    yours or others' names by import path is imported if you have run it here before, or trust it.
+    """
+    if scale is not None:
+        check_scale(scale)
+    if every:
+        with interruptible(as_json, "nothing was run"):
+            _list(scale, out, jobs, quiet, as_json)
+        return
+    if name is None:
+        raise ConfigError("it takes the name of a recipe, or --list")
+    if figures is not None:
+        check_folder(figures, "figures")
+    known, recipe = asking(lambda said: find_recipe(name, trust=said), trust)
+    reproduction = Reproduction(
+        known, recipe, out, _size(recipe, scale), parse_seeds(seeds) or (), tuple(only or ())
+    )
+    cases = reproduction.cases()
+    if dry_run:
+        if not as_json:
+            _heading(reproduction)
+        with interruptible(as_json, "nothing was run"):
+            print_plan(cases, out, jobs, as_json)
+        return
+    with interruptible(as_json):
+        results = carry_out(cases, out, jobs=jobs, view=overview(quiet or not cases))
+    shown = reproduction.show(figures)
+    if as_json:
+        print_json(_facts(reproduction, shown, results))
+    else:
+        _print(reproduction, shown)
+    for result in results.failed:
+        typer.echo(f"failed: {result.case}: {result.message}", err=True)
+    if results.failed:
+        raise SystemExit(1)
+
+
+def _size(recipe: Recipe, scale: float | None) -> float | None:
+    """The scale to run a recipe at; None for its small setting, if it has one and no scale was asked for."""
+    return 1.0 if scale is None and not recipe.small else scale
+
+
+def _list(scale: float | None, out: Path, jobs: int | None, quiet: bool, as_json: bool) -> None:
+    """Print all recipes, with the number of runs that each has left and the time that these take.
+
+    A terminal shows the recipes at once and fills in the times, because each time can take a while to find.
+    """
+    timing = Timing(out)
+    rows: list[dict[str, Any]] = []
+    todo: list[list[Case]] = []
+    for name in recipe_names():
+        known, recipe = find_recipe(name)
+        cases = Reproduction(known, recipe, out, _size(recipe, scale)).cases()
+        todo.append(Ledger(cases, out, None).left)
+        runs = len({case.experiment.hash() for case in cases})
+        rows.append({"recipe": name, "title": recipe.title, "runs": runs, "left": len(todo[-1])})
+    alive = console.is_terminal and not as_json
+    with Live(console=console, get_renderable=lambda: _recipes(rows)) if alive else nullcontext():
+        for row, left in zip(rows, todo, strict=True):
+            if not quiet and not alive:
+                typer.echo(f"timing {row['recipe']}", err=True)
+            at_once = jobs_for(len(left), jobs)
+            times = [timing.seconds(case.experiment, cores_each(at_once)) for case in left]
+            row["seconds"] = makespan(times, at_once)
+    if as_json:
+        print_json({"status": "finished", "scale": scale, "recipes": rows})
+    elif not alive:
+        console.print(_recipes(rows))
+
+
+def _recipes(rows: list[dict[str, Any]]) -> Table:
+    table = Table("recipe", "title", "runs", "left", "time here", box=None)
+    for row in rows:
+        seconds = row.get("seconds", math.inf)
+        time = "–" if seconds is None else "…" if math.isinf(seconds) else duration(seconds)
+        table.add_row(row["recipe"], Text(row["title"]), str(row["runs"]), str(row["left"]), time)
+    return table
+
+
+def _facts(reproduction: Reproduction, shown: Shown, results: Results) -> dict[str, Any]:
+    failed = failures(results)
+    facts = {
+        "status": "failed" if failed else "finished",
+        "recipe": reproduction.name,
+        "scale": reproduction.scale,
+        "settings": reproduction.settings,
+        "cells": shown.sheet.numbers,
+        "figures": [str(path) for path in shown.figures],
+        "files": str(reproduction.home),
+        "failed": failed,
+    }
+    return {**facts, "exit_code": 1} if failed else facts
+
+
+def _heading(reproduction: Reproduction) -> None:
+    recipe = reproduction.recipe
+    console.print(Text(recipe.title, style="bold"))
+    typer.echo(f"{recipe.paper.citation}, {recipe.item}")
+    if not reproduction.is_full:
+        typer.echo(reproduction.at_scale)
+
+
+def _print(reproduction: Reproduction, shown: Shown) -> None:
+    _heading(reproduction)
+    table = Table(*shown.sheet.header, box=None)
+    for row in shown.sheet.rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+    for heading, sentences in reproduction.recipe.notes.items():
+        typer.echo("\n".join([f"{heading}:", *(f"- {sentence}" for sentence in sentences)]))
+    for path in shown.figures:
+        typer.echo(f"figure: {path}")
+    typer.echo(f"files:  {reproduction.home}")

@@ -1,0 +1,223 @@
+"""Local training, described once: a data pass, step after step, a data pass, the replies.
+
+Every engine runs this description. An engine says, with a `Trainees`, how a function of one client is applied
+(to one client, or to every row of a matrix with a row a client) and how gradients are taken; in which order a
+method acts is said here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from mnemos.client.messages import Plan, TrainRequest
+from mnemos.client.reply import Trained, finish
+from mnemos.methods.exchange import Batch, Client, Net, State, TrainReply, When
+from mnemos.models.functional import Functional
+from mnemos.vector import Layout
+
+_R = TypeVar("_R")
+
+
+class Step(NamedTuple):
+    """What one step of the clients that still train is made with."""
+
+    batch: Batch
+    """Their samples [B, …], or [K, B, …] of K clients."""
+    sizes: int | Tensor
+    """How many samples each client has in the batch."""
+    rates: Sequence[float]
+    """Each client's learning rate."""
+    epoch_ends: Sequence[int]
+    """The clients, by row, whose local epoch is over after the step."""
+
+
+class Trainees(ABC):
+    """The clients that train together: one, or many as rows of matrices.
+
+    With one client, `parameters` is its model w [P]; with K clients it is [K, P], and the other tensors have
+    a row a client, too.
+    """
+
+    plan: Plan
+    layout: Layout
+    parameters: Tensor
+    """The models in training."""
+    buffers: Tensor
+    optimizer: State
+    """The state of the clients' optimisers."""
+    losses: Tensor
+    """The sum of the losses of each client's samples so far."""
+    generators: Sequence[torch.Generator]
+    """Where each client draws from for its method's parts."""
+
+    @property
+    @abstractmethod
+    def functional(self) -> Functional:
+        """A replica that takes parameters and buffers as arguments."""
+
+    # what the clients go through
+
+    @abstractmethod
+    def steps(self) -> Iterator[tuple[Trainees, Step]]:
+        """Each step, with the clients that make it."""
+
+    @abstractmethod
+    def samples(self) -> Iterator[tuple[Trainees, Batch]]:
+        """The batches of one pass over all samples as they are, with the clients that have them."""
+
+    @abstractmethod
+    def trained(self, data_means: State) -> Iterator[tuple[TrainRequest, Client, Trained]]:
+        """Each client at the end of its training, with its request; `data_means`: what data passes found."""
+
+    # how functions of one client act on all of them
+
+    @abstractmethod
+    def apply(self, function: Callable[..., _R], *values: Tensor | Batch) -> _R:
+        """The function of (values…, client) for each client."""
+
+    @abstractmethod
+    def gradient(self, points: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The gradients of the batch's mean loss at these parameters, and the losses.
+
+        `buffers` take in what batch-norm measures on the way.
+        """
+
+    @abstractmethod
+    def optimise(self, gradient: Tensor, rates: Sequence[float]) -> None:
+        """One step of the clients' optimisers, in place; the gradient may be overwritten."""
+
+    @abstractmethod
+    def row(self, row: int) -> tuple[Tensor, State]:
+        """One client's parameters and optimiser state, to be changed in place."""
+
+    @abstractmethod
+    def stack(self, values: Sequence[Tensor]) -> Tensor:
+        """A value of each client as the tensor that `apply` takes."""
+
+    @abstractmethod
+    def part(self, values: Tensor) -> Tensor:
+        """Of values of all clients of the round, those of these clients, in the same memory."""
+
+    @abstractmethod
+    def add(self, total: Tensor | None, value: Tensor) -> Tensor:
+        """A sum for each client of the round, None at first, with these clients' values added."""
+
+    @abstractmethod
+    def per_sample(self, total: Tensor) -> Tensor:
+        """A sum for each client of the round, divided by the number of its samples."""
+
+    def mark(self) -> Tensor | None:
+        """The state of what a forward pass draws from (dropout); None: it draws nothing."""
+        return None
+
+    def rewind(self, mark: Tensor | None) -> None:
+        """Go back to a mark, so that the next forward pass draws the same again."""
+
+    def apply_net(self, function: Callable[..., _R], batch: Batch, *values: Tensor) -> _R:
+        """The function of (values…, net, batch, client) for each client; `net` is the client's model."""
+
+        def of_one(parameters: Tensor, buffers: Tensor, batch: Batch, *rest: Tensor | Client) -> _R:
+            *values, client = rest
+            with self.functional.masked(_not_empty(batch.mask)):
+                return function(*values, self.functional.net(parameters, buffers), batch, client)
+
+        return self.apply(of_one, self.parameters, self.buffers, batch, *values)
+
+
+class _Trace(NamedTuple):
+    """A step that can be traced back."""
+
+    here: Trainees
+    """The clients that made it."""
+    parameters: Tensor
+    """Where they began it."""
+    batch: Batch
+    rates: Sequence[float]
+    mark: Tensor | None
+    """What their forward passes drew from."""
+
+
+@torch.no_grad()
+def train(clients: Trainees) -> list[TrainReply]:
+    """The replies of clients that train for a round, in the order of their rows."""
+    found = data_pass(clients, "start")
+    trace: list[_Trace] = []
+    for here, step in clients.steps():
+        local_step(here, step, trace)
+    found |= data_pass(clients, "end")
+    if (name := clients.plan.method.correction.traced) is not None:
+        found[name] = _pulled_back(clients.plan, found[name], trace)
+    return [finish(request, client, trained) for request, client, trained in clients.trained(found)]
+
+
+def local_step(here: Trainees, step: Step, trace: list[_Trace]) -> None:
+    """One step of local training; a step that has to be traced back is added to the trace."""
+    method, local = here.plan.method, here.plan.local
+    batch = method.head.turned(step.batch)
+    if method.uses("draw"):
+        drawn = [method.draw(local.batch, here.layout, own) for own in here.generators]
+        batch = batch._replace(drawn={name: here.stack([own[name] for own in drawn]) for name in drawn[0]})
+    if method.correction.traced is not None:
+        trace.append(_Trace(here, here.parameters.clone(), batch, step.rates, here.mark()))
+    points = here.parameters
+    if method.uses("gradient_point"):
+        points = here.apply(method.correction.gradient_point, points)
+    gradient, loss = here.gradient(points, batch)
+    if method.uses("correct"):
+        gradient = here.apply(method.correct, gradient, here.parameters)
+    here.optimise(gradient, step.rates)
+    if method.uses("after_step"):
+        here.parameters.copy_(here.apply_net(method.after_step, batch, here.parameters))
+    for row in step.epoch_ends:
+        local.optimizer.epoch(*here.row(row), here.layout, local.lr)
+    here.losses.add_(loss * step.sizes)
+
+
+def data_pass(clients: Trainees, when: When) -> State:
+    """What the method's parts find in a pass over each client's samples before or after training, as means.
+
+    At the start the model is in training mode, as where the gradients are taken that the means are compared
+    with; at the end it is in evaluation mode.
+    """
+    method = clients.plan.method
+    if not method.passes_data(when):
+        return {}
+    sums: State = {}
+    with clients.functional.training(when == "start"):
+        for here, batch in clients.samples():
+            batch = method.head.upright(batch)
+            found = here.apply_net(partial(method.data_pass, when), batch, here.parameters)
+            for name, value in found.items():
+                sums[name] = here.add(sums.get(name), value)
+    return {name: clients.per_sample(total) for name, total in sums.items()}
+
+
+def _pulled_back(plan: Plan, vector: Tensor, trace: list[_Trace]) -> Tensor:
+    """A gradient of the models at the end of the steps, as one of the models received."""
+    method = plan.method
+
+    def pull_back(
+        vector: Tensor, parameters: Tensor, rate: Tensor, net: Net, batch: Batch, client: Client
+    ) -> Tensor:
+        def mean_loss(parameters: Tensor) -> Tensor:
+            return batch.mean(method.batch_loss(net.at(parameters), batch, client))
+
+        return method.correction.pull_back(vector, parameters, mean_loss, rate)
+
+    for here, parameters, batch, rates, mark in reversed(trace):
+        here.rewind(mark)
+        rate = here.stack([torch.tensor([lr, plan.local.weight_decay]) for lr in rates])
+        part = here.part(vector)
+        part.copy_(here.apply_net(pull_back, batch, part, parameters, rate))
+    return vector
+
+
+def _not_empty(mask: Tensor | None) -> Tensor | None:
+    """A mask without a sample as one of all: batch-norm would find nothing to measure in an empty batch."""
+    return None if mask is None else torch.where(mask.sum() > 0, mask, 1.0)

@@ -1,0 +1,219 @@
+"""A replica of the model, in which clients train one after the other: a request in, a reply out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from mnemos.client.messages import Plan, TrainRequest, reply_to_bytes
+from mnemos.client.reply import Trained, begin, random, view
+from mnemos.client.step import Step, Trainees, train
+from mnemos.client.workload import (
+    apply_label_map,
+    draws,
+    first_rates,
+    one_pass,
+    rates,
+    step_rates,
+    workload,
+)
+from mnemos.common import rng
+from mnemos.data.batches import Loader
+from mnemos.data.dataset import Dataset
+from mnemos.data.load import load
+from mnemos.methods.exchange import Batch, Client, Net, State, TrainReply
+from mnemos.models.convolution import fast_convolutions
+from mnemos.models.dropout import set_generator
+from mnemos.models.features import features_and_logits, head
+from mnemos.models.functional import Functional
+from mnemos.models.memory import channels_last_is_safe
+from mnemos.models.model import build_model
+from mnemos.vector import Bound
+
+_R = TypeVar("_R")
+
+
+@contextmanager
+def intra_op(threads: int) -> Iterator[None]:
+    """Run tensor operations on this many threads, in this thread of the program."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def fresh_model(plan: Plan, dataset: Dataset) -> nn.Module:
+    """The experiment's model as it is before the first round."""
+    init = rng.generator(plan.seed, "model")
+    outputs = len(dataset.classes) * plan.method.head.outputs
+    return build_model(plan.model, dataset.shape, outputs, init)
+
+
+def has_batch_norm(module: nn.Module) -> bool:
+    """Whether a sample's output depends on the others in its batch."""
+    return any(isinstance(part, _BatchNorm) for part in module.modules())
+
+
+class _Module:
+    """A bound module as the function a method sees."""
+
+    def __init__(self, trainer: Trainer, forward: nn.Module) -> None:
+        self._trainer = trainer
+        self._forward = forward
+
+    def __call__(self, x: Tensor) -> Tensor:
+        logits: Tensor = self._forward(x)
+        return logits
+
+    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return features_and_logits(self._trainer.module, x)
+
+    def head(self, features: Tensor) -> Tensor:
+        return head(self._trainer.module, features)
+
+    def at(self, parameters: Tensor) -> Net:
+        return self._trainer.functional.net(parameters, self._trainer.bound.buffers).at(parameters)
+
+
+class Trainer:
+    """A model replica that runs clients' rounds one after the other; one a thread."""
+
+    def __init__(self, plan: Plan, dataset: Dataset) -> None:
+        self._plan = plan
+        self.bound = Bound(fresh_model(plan, dataset))
+        self.module = self.bound.module.train()
+        self.dataset = dataset
+        self.batch_norm = has_batch_norm(self.module)
+        self.channels_last = plan.arithmetic.channels_last and channels_last_is_safe(self.module)
+        self.loader = Loader(dataset, plan.local.augment, self.channels_last)
+        if self.channels_last and not plan.arithmetic.compile:
+            fast_convolutions(self.module)
+        forward = torch.compile(self.module) if plan.arithmetic.compile else self.module
+        self.net = _Module(self, forward)  # type: ignore[arg-type]
+        self.dropout = torch.Generator()
+        set_generator(self.module, self.dropout)
+
+    @cached_property
+    def functional(self) -> Functional:
+        """A second replica, for methods that look at other models than the one being trained."""
+        twin = fresh_model(self._plan, self.dataset)
+        set_generator(twin, self.dropout)
+        return Functional(twin)
+
+    def __call__(self, request: TrainRequest) -> TrainReply:
+        """Train one client for one round."""
+        until = math.inf if request.seconds is None else time.monotonic() + request.seconds
+        return train(_Trainee(self, request, until))[0]
+
+
+class _Trainee(Trainees):
+    """One client that trains in a replica, whose module works on the client's own vectors."""
+
+    def __init__(self, replica: Trainer, request: TrainRequest, until: float) -> None:
+        """`until`: the time at which the client has to stop, after one step at least."""
+        bound, dataset = replica.bound, replica.dataset
+        bound.load(request.model, request.buffers)
+        self.plan, self.layout = request.plan, bound.layout
+        self.parameters, self.buffers = bound.parameters, bound.buffers
+        self.optimizer = begin(request, bound.parameters, bound.layout)
+        self.losses = torch.zeros(())
+        self.generators = [random(request)]
+        self._replica, self._request, self._until = replica, request, until
+        self._client = view(request, dataset.train.labels, len(dataset.classes))
+        self._workload = workload(request, replica.batch_norm)
+        self._rates = rates(request, self._workload)
+        self._key = (request.plan.seed, request.round, request.client)
+        self._seen = 0
+        # One generator for the replica and its twin, put where this client's masks begin.
+        masks = rng.generator(request.plan.seed, "dropout", request.round, request.client)
+        replica.dropout.set_state(masks.get_state())
+
+    @property
+    def functional(self) -> Functional:
+        return self._replica.functional
+
+    def steps(self) -> Iterator[tuple[Trainees, Step]]:
+        todo, optimizer = self._workload, self.plan.local.optimizer
+        load_batch = self._replica.loader.keep(todo.samples, todo.passes)
+        ends = frozenset(todo.ends) if optimizer.counts_epochs else frozenset()
+        batches = draws(todo, self.plan.local.augment, self._replica.dataset.shape, self._key)
+        for step, (draw, rate) in enumerate(zip(batches, step_rates(self._rates), strict=True), 1):
+            batch = self._batch(*load_batch(draw))
+            self._seen += len(draw)
+            yield self, Step(batch, len(draw), (rate,), (0,) if step in ends else ())
+            if time.monotonic() >= self._until:
+                self._rates = first_rates(self._rates, step)
+                return
+
+    def samples(self) -> Iterator[tuple[Trainees, Batch]]:
+        loader = Loader(self._replica.dataset, (), self._replica.channels_last)
+        for draw in draws(one_pass(self._request), (), self._replica.dataset.shape, self._key):
+            yield self, self._batch(*loader(draw))
+
+    def trained(self, data_means: State) -> Iterator[tuple[TrainRequest, Client, Trained]]:
+        end, buffers = self.parameters.clone(), self.buffers.clone()
+        loss = float(self.losses) / self._seen
+        done = Trained(end, buffers, self._rates, loss, data_means, self.optimizer)
+        yield self._request, self._client, done
+
+    def apply(self, function: Callable[..., _R], *values: Tensor | Batch) -> _R:
+        return function(*values, self._client)
+
+    def gradient(self, points: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        bound = self._replica.bound
+        here = None if points is bound.parameters else bound.parameters.clone()
+        if here is not None:
+            bound.parameters.copy_(points)
+        bound.gradients.zero_()
+        with torch.enable_grad():
+            loss = batch.mean(self.plan.method.batch_loss(self._replica.net, batch, self._client))
+            loss.backward()  # type: ignore[no-untyped-call]
+        if here is not None:
+            bound.parameters.copy_(here)
+        return bound.gradients, loss.detach()
+
+    def optimise(self, gradient: Tensor, rates: Sequence[float]) -> None:
+        local = self.plan.local
+        local.optimizer.step(self.parameters, gradient, self.optimizer, rates[0], local.weight_decay)
+
+    def row(self, row: int) -> tuple[Tensor, State]:
+        return self.parameters, self.optimizer
+
+    def stack(self, values: Sequence[Tensor]) -> Tensor:
+        return values[0]
+
+    def part(self, values: Tensor) -> Tensor:
+        return values
+
+    def add(self, total: Tensor | None, value: Tensor) -> Tensor:
+        return value if total is None else total + value
+
+    def per_sample(self, total: Tensor) -> Tensor:
+        return total / len(self._request.samples)
+
+    def mark(self) -> Tensor:
+        return self._replica.dropout.get_state()
+
+    def rewind(self, mark: Tensor | None) -> None:
+        assert mark is not None
+        self._replica.dropout.set_state(mark)
+
+    def _batch(self, x: Tensor, labels: Tensor) -> Batch:
+        return Batch(x, apply_label_map(labels, self._request.label_map))
+
+
+def train_message(message: bytes) -> bytes:
+    """One client's round from the bytes of its request to the bytes of its reply."""
+    request = TrainRequest.from_bytes(message)
+    with intra_op(request.plan.arithmetic.intra_op):
+        return reply_to_bytes(Trainer(request.plan, load(request.plan.data))(request))

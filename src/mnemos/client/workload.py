@@ -1,0 +1,177 @@
+"""What a client goes through in a round: which batches in which order, how many steps, at which rates.
+
+Everything random about its batches is drawn here, from generators of the client's own, before any arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby, islice
+
+import torch
+from torch import Tensor
+
+from mnemos.client.messages import TrainRequest
+from mnemos.common import rng
+from mnemos.data.augment import Augmentation
+from mnemos.data.batches import Draw
+from mnemos.data.trigger import Trigger
+from mnemos.methods.exchange import Rates
+from mnemos.optim.local import round_steps
+
+
+@dataclass(frozen=True)
+class LocalWorkload:
+    """How much of which samples a client trains on in a round."""
+
+    samples: Tensor
+    batch: int
+    epochs: int
+    steps: int | None
+    noise: float
+    drop_single: bool
+    """Leave out a last batch of one sample, in which batch-norm has no variance to measure."""
+    fill: bool = False
+    """Make the last batch as large as the others, with samples that are there once more."""
+    label_map: Tensor | None = None
+    """Which class the client takes each class for; None: it knows its labels."""
+    trigger: Trigger | None = None
+    """The mark that it puts on some of its samples; None: it leaves them as they are."""
+
+    @cached_property
+    def epoch(self) -> list[int]:
+        """The sizes of the batches of one pass over the samples."""
+        full, rest = divmod(len(self.samples), self.batch)
+        if self.fill:
+            return [self.batch] * (full + (rest > 0))
+        single = rest == 1 and self.drop_single and full > 0
+        return [self.batch] * full + ([rest] if rest and not single else [])
+
+    @cached_property
+    def total(self) -> int:
+        """How many steps the client makes in the round."""
+        return round_steps(self.steps, self.epochs, len(self.epoch))
+
+    @cached_property
+    def passes(self) -> int:
+        """How many passes over the samples it begins."""
+        return -(-self.total // len(self.epoch))
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """After which steps, counted from 1, an epoch is over.
+
+        An epoch is a whole pass over the samples; a round that is too short for one is an epoch, too.
+        """
+        size = len(self.epoch)
+        return [size * (epoch + 1) for epoch in range(self.total // size)] or [self.total]
+
+
+def apply_label_map(labels: Tensor, label_map: Tensor | None) -> Tensor:
+    """Labels as a client has them, which may be wrong about its classes."""
+    return labels if label_map is None else label_map[labels]
+
+
+Key = tuple[int, int, int]
+"""(seed, round, client): where everything random about a client's round comes from."""
+
+
+def order(workload: LocalWorkload, key: Key) -> Tensor:
+    """Positions among the client's samples, in the order in which its batches take them, pass after pass."""
+    seed, *where = key
+    generator = rng.generator(seed, "batches", *where)
+    count, used = len(workload.samples), sum(workload.epoch)
+
+    def shuffled() -> Tensor:
+        # All samples before any is there again: more than once only where batches are filled.
+        rounds = [torch.randperm(count, generator=generator) for _ in range(-(-used // count))]
+        return torch.cat(rounds)[:used]
+
+    return torch.cat([shuffled() for _ in range(workload.passes)])
+
+
+def draws(
+    workload: LocalWorkload, augment: Sequence[Augmentation], shape: tuple[int, ...], key: Key
+) -> Iterator[Draw]:
+    """A client's batches in one round, not yet loaded, with everything random about them."""
+    seed, *where = key
+    jitter = rng.generator(seed, "augment", *where)
+    static = rng.generator(seed, "noise", *where)
+    trigger, marks = workload.trigger, rng.generator(seed, "backdoor", *where)
+    places, sizes = order(workload, key), workload.epoch * workload.passes
+    batches = zip(torch.split(workload.samples[places], sizes), torch.split(places, sizes), strict=True)
+    for indices, positions in islice(batches, workload.total):
+        count = len(positions)
+        yield Draw(
+            indices,
+            positions,
+            tuple(part.draw(count, _image(shape), jitter) for part in augment),
+            torch.randn(count, *shape, generator=static) * workload.noise if workload.noise else None,
+            trigger,
+            None if trigger is None else torch.rand(count, generator=marks) < trigger.poisoned,
+        )
+
+
+def workload(request: TrainRequest, batch_norm: bool) -> LocalWorkload:
+    """What a client trains on in a round; `batch_norm`: whether its model has batch-norm layers."""
+    local = request.plan.local
+    todo = LocalWorkload(
+        request.samples,
+        local.batch,
+        local.epochs,
+        local.steps,
+        request.noise,
+        batch_norm,
+        local.fill,
+        request.label_map,
+        request.trigger,
+    )
+    return (
+        todo if request.steps is None or request.steps >= todo.total else replace(todo, steps=request.steps)
+    )
+
+
+def one_pass(request: TrainRequest) -> LocalWorkload:
+    """One pass over all of a client's samples, for what a method finds in them beside training."""
+    return LocalWorkload(
+        request.samples,
+        request.plan.local.batch,
+        1,
+        None,
+        request.noise,
+        drop_single=False,
+        label_map=request.label_map,
+        trigger=request.trigger,
+    )
+
+
+def rates(request: TrainRequest, todo: LocalWorkload) -> Rates:
+    """A client's learning rates in a round; a pass that isn't finished belongs to the epoch before it.
+
+    A client that has to stop early has the first rates of a whole round.
+    """
+    local = request.plan.local
+    whole = todo if request.steps is None else replace(todo, steps=local.steps)
+    epochs = len(whole.ends)
+    lengths = [len(whole.epoch)] * (epochs - 1)
+    lengths.append(whole.total - sum(lengths))
+    factors = [local.schedule.factor(request.round, epoch, epochs) for epoch in range(epochs)]
+    steps = [factor for factor, length in zip(factors, lengths, strict=True) for _ in range(length)]
+    return tuple((len(list(group)), local.lr * factor) for factor, group in groupby(steps[: todo.total]))
+
+
+def first_rates(rates: Rates, steps: int) -> Rates:
+    """The learning rates of the first steps."""
+    return tuple((len(list(group)), rate) for rate, group in groupby(step_rates(rates)[:steps]))
+
+
+def step_rates(rates: Rates) -> list[float]:
+    """The learning rate of each step."""
+    return [rate for steps, rate in rates for _ in range(steps)]
+
+
+def _image(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    channels, height, width = shape
+    return channels, height, width

@@ -1,0 +1,71 @@
+"""Which clients a synchronous server waits for, and for how long, in simulated time.
+
+How long a client takes doesn't depend on what it computes. So it is known before training which clients will
+be too late, and these don't train in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from mnemos.clocks.pace import Pace
+from mnemos.engines.engine import ENOUGH
+
+DEADLINE = "deadline"
+"""The reason on record for a client that isn't back by the deadline."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The rounds of a timed, synchronous federation."""
+
+    deadline: float | None
+    """How long the server waits for a round's clients; None: until all are back."""
+    pace: Pace
+    takes: int | None
+    """How many clients a round takes, of those that are asked; None: all."""
+    partial: bool
+    """Whether a client that is out of time may send what it has done."""
+
+    def late(
+        self, cohort: Iterable[int], round: int, vanishes: Callable[[int], bool]
+    ) -> tuple[dict[int, str], dict[int, int]]:
+        """(clients that will be too late, with the reason; clients that stop early, with their steps)."""
+        late: dict[int, str] = {}
+        steps: dict[int, int] = {}
+        arriving: list[tuple[float, int]] = []
+        for client in cohort:
+            if not self.pace.steps(client, round) or vanishes(client):
+                continue
+            done = self._steps_done(client, round)
+            if done < 1:
+                late[client] = DEADLINE
+                continue
+            if done < self.pace.steps(client, round):
+                steps[client] = done
+            arriving.append((self._time(client, round), client))
+        if self.takes is not None:
+            late |= {client: ENOUGH for _, client in sorted(arriving)[self.takes :]}
+        return late, steps
+
+    def duration(self, arrived: Sequence[int], asked: int, round: int) -> float:
+        """How long an attempt at a round takes if `asked` clients were asked and `arrived` answered.
+
+        The server waits until as many have arrived as it takes, or all; if some never do, to the deadline.
+        """
+        enough = asked if self.takes is None else min(self.takes, asked)
+        if self.deadline is not None and len(arrived) < enough:
+            return self.deadline
+        return max((self._time(client, round) for client in arrived), default=0.0)
+
+    def _steps_done(self, client: int, round: int) -> int:
+        """The steps that a client makes before the deadline: all, those it may stop after, or none."""
+        steps, time = self.pace.steps(client, round), self.pace.duration(client, round)
+        if self.deadline is None or time <= self.deadline:
+            return steps
+        return int(steps * self.deadline / time) if self.partial else 0
+
+    def _time(self, client: int, round: int) -> float:
+        time = self.pace.duration(client, round)
+        return time if self.deadline is None else min(time, self.deadline)

@@ -1,0 +1,29 @@
+"""Resources that a machine can run out of (disk space, threads, processes, …), explained in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+_NO_THREAD = "can't start new thread"
+"""Python's own message: it has no class for this error."""
+
+_FEWER = "end some, raise the limit (ulimit -u), or use fewer (MNEMOS_CORES=1)"
+
+
+def shortage(error: BaseException) -> str | None:
+    """What is missing and what to do about it; None if the error has another cause."""
+    if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+        return f"the system has no room for another thread; {_FEWER}"
+    if not isinstance(error, OSError):
+        return None
+    where = f" for {error.filename}" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk has no room left{where} ({error.strerror}); free some"
+    if error.errno == errno.EFBIG:
+        return f"a file would be larger than the system allows{where} (ulimit -f)"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"too many files are open{where} (ulimit -n)"
+    if error.errno in (errno.EAGAIN, errno.ENOMEM) and error.strerror == os.strerror(error.errno):
+        return f"the system has no room for another process; {_FEWER}"
+    return None

@@ -1,0 +1,203 @@
+"""Starting, waiting for and ending Flower's own processes, SuperLink and SuperNode."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import http.client
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mnemos.deployment.keys import CA, OWNER_KEY, SERVER, SERVER_KEY
+from mnemos.errors import ConfigError, MnemosError
+
+_START = 60.0
+"""Seconds that a process has to start."""
+_END = 5.0
+"""Seconds that a process has to end before it is killed."""
+
+
+class FlowerProcess:
+    """A process of Flower, which ends when the process that started it ends."""
+
+    def __init__(self, command: list[str], folder: Path, log: Path) -> None:
+        self.log = log
+        environment = {
+            "FLWR_TELEMETRY_ENABLED": "0",
+            **os.environ,
+            "FLWR_HOME": str(folder / "flower"),
+        }
+        program = Path(sys.executable).with_name(command[0])
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(  # nosec B603
+                [str(program) if program.exists() else command[0], *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                preexec_fn=_end_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is running."""
+        return self._process.poll() is None
+
+    def last_words(self) -> str:
+        """The end of the process's log."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        words = " ".join(line.strip() for line in lines[-6:] if line.strip())
+        return words[-400:]
+
+    def end(self) -> None:
+        """End the process; kill it if it takes too long."""
+        if not self.running:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def superlink(home: Path, host: str, port: int, secret: Path, plain: bool) -> Iterator[FlowerProcess]:
+    """Start a SuperLink, whose state is kept in `home`, and yield it once it answers; end it afterwards."""
+    command = ["flower-superlink", "--isolation", "process", "--database", str(home / "superlink.db")]
+    command += ["--host", host, "--port", str(port), "--superexec-auth-secret-file", str(secret)]
+    command += ["--disable-runtime-dependency-installation"]
+    if plain:
+        command.append("--insecure")
+    else:
+        command += ["--ssl-certfile", str(home / SERVER), "--ssl-keyfile", str(home / SERVER_KEY)]
+        command += ["--ssl-ca-certfile", str(home / CA), "--enable-supernode-auth"]
+    process = FlowerProcess(command, home, home / "superlink.log")
+    try:
+        _wait_for(process, local(host, port), None if plain else home / CA)
+        yield process
+    finally:
+        process.end()
+
+
+def supernode(server: str, keys: Path | None, port: int, secret: Path, folder: Path) -> FlowerProcess:
+    """Start a SuperNode that keeps trying to connect to a SuperLink; without `keys`, in plain."""
+    command = ["flower-supernode", "--superlink", server, "--isolation", "process", "--port", str(port)]
+    command += ["--superexec-auth-secret-file", str(secret)]
+    if keys is None:
+        command.append("--insecure")
+    else:
+        command += ["--root-certificates", str(keys / CA)]
+        command += ["--auth-supernode-private-key", str(keys / OWNER_KEY)]
+    return FlowerProcess(command, folder, folder / "supernode.log")
+
+
+def local(host: str, port: int) -> str:
+    """The address at which a server that listens on `host` is reached from the same machine."""
+    everywhere = "0.0.0.0"  # nosec B104
+    here = {everywhere: "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
+
+
+def new_secret(path: Path) -> bytes:
+    """Write a new secret into a file that only this user can read; returns the secret."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_bytes(secrets.token_bytes(32))
+    return path.read_bytes()
+
+
+def free_port() -> int:
+    """A port of this machine that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def check_free(host: str, port: int) -> None:
+    """Raise an error if this machine can't listen on a host and port."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise MnemosError(
+                f"{host}:{port} is in use already; --port takes another, --superlink uses that one"
+            ) from None
+        raise ConfigError(
+            f"found {host}, port {port}; the server can't listen there ({error.strerror})", "host"
+        ) from None
+
+
+def _wait_for(process: FlowerProcess, address: str, certificate: Path | None) -> None:
+    """Wait until a SuperLink answers; a MnemosError with the end of its log if it doesn't."""
+    end = time.monotonic() + _START
+    while time.monotonic() < end and process.running:
+        if answers(address, certificate):
+            return
+        time.sleep(0.1)
+    raise MnemosError(f"the SuperLink doesn't start; {process.log} says: {process.last_words()}")
+
+
+def answers(address: str, certificate: Path | None) -> bool:
+    """Whether a SuperLink answers at an address; without a `certificate`, over a plain connection.
+
+    Raises an error if the server has another certificate, is no SuperLink, or uses TLS when it shouldn't or
+    the other way round.
+    """
+    scheme = "http" if certificate is None else "https"
+    if not address.rpartition(":")[2].isdecimal():
+        raise ConfigError(f"found {address}; expected: HOST:PORT", "server")
+    try:
+        context = None if certificate is None else ssl.create_default_context(cafile=str(certificate))
+    except ssl.SSLError:
+        raise ConfigError(f"{certificate}: not a certificate") from None
+    try:
+        request = f"{scheme}://{address}/health"
+        with urllib.request.urlopen(request, timeout=5, context=context):  # nosec B310
+            return True
+    except urllib.error.HTTPError as error:
+        raise MnemosError(f"{address} is no SuperLink: it answers {error.code} {error.reason}") from None
+    except http.client.InvalidURL:
+        raise ConfigError(f"found {address}; expected: HOST:PORT", "server") from None
+    except http.client.HTTPException:
+        raise MnemosError(f"{address} doesn't take a plain connection") from None
+    except OSError as error:
+        _check_tls(address, error, plain=certificate is None)
+        return False
+
+
+def _check_tls(address: str, error: OSError, *, plain: bool) -> None:
+    """Raise a MnemosError if a connection failed because of TLS; return if the server can't be reached."""
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        raise MnemosError(f"{address} isn't who it should be: {cause.verify_message}") from None
+    if isinstance(cause, ssl.SSLError):
+        raise MnemosError(f"{address} doesn't speak TLS") from None
+    if isinstance(cause, ConnectionResetError) and plain:
+        raise MnemosError(f"{address} doesn't take a plain connection") from None
+
+
+def _end_with_parent() -> None:
+    """On Linux, have the kernel kill this process when the process that started it ends."""
+    if sys.platform == "linux":
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)

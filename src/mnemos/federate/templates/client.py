@@ -1,5 +1,0 @@
-"""What an owner's node runs."""
-
-from mnemos.federate.apps import client as app
-
-__all__ = ["app"]

@@ -1,0 +1,1 @@
+"""The round: select, train, screen, aggregate, step, evaluate, record."""

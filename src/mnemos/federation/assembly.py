@@ -1,0 +1,137 @@
+"""The parts of a federation, made from an experiment and checked against each other."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from mnemos.client.trainer import fresh_model
+from mnemos.data.dataset import Dataset
+from mnemos.data.load import load
+from mnemos.data.stream import Flow
+from mnemos.errors import ConfigError, naming
+from mnemos.experiment.compatibility.cautions import warnings
+from mnemos.experiment.compatibility.check import check_experiment
+from mnemos.experiment.compatibility.learners import CENTRALISED
+from mnemos.experiment.compatibility.row import refuse
+from mnemos.experiment.compatibility.setup import Setup
+from mnemos.experiment.compatibility.training import check, check_company, check_measures
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.codistillation import Exchange, unlabelled
+from mnemos.federation.evaluation import RoundEvaluation
+from mnemos.federation.groups import Group, Members
+from mnemos.federation.hooks import ExchangeModels, Hook, RememberChange, SimulatedTime
+from mnemos.federation.model_assignment import assign_models, exchange_of
+from mnemos.federation.owners import RemoteGroup
+from mnemos.federation.peers import Peers
+from mnemos.federation.population import Population, held_back, partition_samples
+from mnemos.federation.protocols.asynchronous import AsynchronousRounds
+from mnemos.federation.protocols.protocol import RoundProtocol
+from mnemos.federation.protocols.synchronous import SynchronousRounds
+from mnemos.federation.retries import Retries
+from mnemos.privacy.guarantee import Guarantee, promise
+from mnemos.vector import Layout
+
+
+class Parts:
+    """Everything a federation is made of."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        check_experiment(experiment)
+        self.dataset = load(experiment.data)
+        self.population = Population(experiment, self.dataset)
+        self.guarantee = _promise(self.population)
+        """What is promised about clients' data; None: nothing."""
+        if self.guarantee is not None and self.guarantee.limit:
+            # It is tested in its last rounds, and its schedule ends there.
+            experiment = experiment.model_copy(update={"rounds": self.guarantee.rounds})
+            self.population = Population(experiment, self.dataset)
+        self.experiment = experiment
+        self.models = assign_models(experiment, self.population.flow.assignment.clients)
+        self.plan = experiment.plan.model_copy(
+            update={"local": self.population.local, "model": self.models.model}
+        )
+        with naming("model"):
+            module = fresh_model(self.plan, self.dataset)
+        self.layout = Layout.of(module)
+        check_measures(experiment, self.dataset, self.population.flow, self.layout)
+        check_company(experiment, self.population.cohort_size)
+        sentences = [] if self.guarantee is None else list(self.guarantee.warnings)
+        self.groups = [self._group(group, module, sentences) for group in range(len(self.models.models))]
+        self.warnings = tuple(dict.fromkeys(sentences))
+        self._assemble_rounds()
+        self.evaluation = RoundEvaluation(self.population, self.groups, self.layout)
+
+    def _assemble_rounds(self) -> None:
+        experiment, population = self.experiment, self.population
+        waiting = experiment.clock.waiting(
+            population.pace, population.cohort_size, partial=experiment.method.partial
+        )
+        self.retries = Retries(population, waiting, private=self.guarantee is not None)
+        protocol: RoundProtocol = (
+            SynchronousRounds(self.groups, self.retries)
+            if population.schedule is None
+            else AsynchronousRounds(self.groups[0], population.schedule)
+        )
+        self.protocol = experiment.clock.rounds(protocol, self.groups)
+        self.hooks: list[Hook] = [RememberChange(self.groups)]
+        exchange = self._exchange()
+        if exchange is not None:  # before: the change that is remembered is that of the whole round
+            self.hooks.insert(0, ExchangeModels(self.groups, exchange, peers=self.models.peers))
+        if waiting is not None:
+            self.hooks.append(SimulatedTime(waiting))
+
+    def _group(self, group: int, module: nn.Module, sentences: list[str]) -> Group:
+        """The clients with one of the models, once nothing is wrong with them; adds to the warnings."""
+        models, flow, population = self.models, self.population.flow, self.population
+        branch, field, name = models.branches.index(group), models.field(group), ""
+        if len(models.branches) > 1:
+            module, name = module.branches[branch], "" if models.peers else f"branches.{branch}"  # type: ignore[index,assignment]
+        members = Members(group, models.groups, branch, name)
+        schedule = population.schedule
+        takes = population.cohort_size if schedule is None else schedule.clock.buffer
+        setup = Setup(
+            self.experiment, self.plan.local, self.dataset, flow, module, members.clients, takes, field
+        )
+        check(setup)
+        sentences += warnings(setup)
+        plan = self.plan.model_copy(update={"model": models.models[group]})
+        mechanism = None if self.guarantee is None else self.guarantee.mechanism
+        kind = Peers if models.peers else RemoteGroup if self.dataset.remote else Group
+        return kind(population, plan, members, module, mechanism)
+
+    def _exchange(self) -> Exchange | None:
+        options = exchange_of(self.experiment)
+        if options is None:
+            return None
+        samples = held_back(self.experiment, len(self.dataset.train))[1]
+        plans = [group.plan for group in self.groups]
+        return Exchange(options, plans, self.dataset, unlabelled(self.dataset, samples))
+
+
+def _promise(population: Population) -> Guarantee | None:
+    """What the experiment's privacy promises; refuses to end a stream early that spans all rounds."""
+    experiment = population.experiment
+    if not experiment.privacy.private:
+        return None
+    found = promise(experiment.privacy, population.sampling(), experiment.rounds, experiment.seed)
+    if found is not None and found.limit and experiment.stream.paced:
+        raise ConfigError(
+            f"{found.limit}, and the stream {type(experiment.stream).name} is laid out over all of them",
+            "privacy.budget",
+        )
+    return found
+
+
+def flow_of(experiment: Experiment, dataset: Dataset) -> Flow:
+    """What every client holds in each round of an experiment, and who is selected."""
+    refuse((CENTRALISED,), experiment)
+    return Population(experiment, dataset).flow
+
+
+def model_of(experiment: Experiment, dataset: Dataset) -> nn.Module:
+    """All that an experiment's federation learns, as one module, before the first round."""
+    plan = experiment.plan
+    if experiment.model.mixture is not None:
+        clients = partition_samples(experiment, dataset).clients
+        plan = plan.model_copy(update={"model": assign_models(experiment, clients).model})
+    return fresh_model(plan, dataset)

@@ -1,0 +1,139 @@
+"""What a model scores after a round, and what measures make of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mnemos.data.dataset import Split
+from mnemos.federation.groups import Group
+from mnemos.federation.population import Population
+from mnemos.federation.servers import joined
+from mnemos.measures.measure import Moment, Record, Scores
+from mnemos.methods.exchange import Server
+from mnemos.models.mixed import mean_prediction
+from mnemos.vector import Layout
+
+Servers = Sequence[Server]
+"""One a group."""
+
+
+class Evaluation(NamedTuple):
+    """What the federation's model scores on some samples."""
+
+    together: Scores
+    branches: list[tuple[int | None, Scores]]
+    """The scores of each branch, by the client whose own it is; empty if there is one model."""
+
+
+class Evaluations(NamedTuple):
+    """Those of a round; None where the round isn't evaluated, or there are no samples."""
+
+    validation: Evaluation | None
+    test: Evaluation | None
+
+
+class RoundEvaluation:
+    """Evaluates the federation's model when it is due, and asks measures for their records."""
+
+    def __init__(self, population: Population, groups: Sequence[Group], layout: Layout) -> None:
+        self._experiment, self._dataset = population.experiment, population.dataset
+        self._flow, self._groups, self._layout = population.flow, groups, layout
+        self._held_out = torch.from_numpy(population.flow.assignment.union_held_out())
+        self.at_chance_since: int | None = None
+        """The round since which the model has been no better than a constant answer; None: it is better."""
+
+    def evaluate(self, servers: Servers, split: Split, indices: Tensor | None = None) -> Evaluation:
+        """What the model scores on (some samples of) a split."""
+        pairs = zip(self._groups, servers, strict=True)
+        branches = [found for group, server in pairs for found in group.scores(server, split, indices)]
+        (_, first), *others = branches
+        if not others:
+            return Evaluation(first, [])
+        return Evaluation(_ensemble([scores for _, scores in branches]), branches)
+
+    def after(self, round: int, servers: Servers) -> tuple[Evaluations, list[Record]]:
+        """The evaluations that are due after a round, and all records of the model."""
+        when, last = self._experiment.evaluate, self._experiment.rounds
+        found = self._evaluations(
+            servers, validates=when.validates(round, last), tests=when.tests(round, last)
+        )
+        due = any(measure.due(round, last) for measure in self._experiment.measures)
+        if found.validation is None and found.test is None and not due:
+            return found, []
+        return found, [*_records(round, found), *self._measured(round, servers, found)]
+
+    def before_training(self, servers: Servers) -> list[Record]:
+        """The records of measures that look at the model before the first round."""
+        if not any(measure.from_the_start for measure in self._experiment.measures):
+            return []
+        found = self._evaluations(servers, validates=True, tests=True)
+        return list(self._measured(0, servers, found, from_the_start=True))
+
+    def stuck(self, round: int, validation: Evaluation | None) -> str:
+        """A sentence if the model has been no better than a constant answer for long; else empty."""
+        patience = self._experiment.evaluate.patience
+        if validation is None or not patience:
+            return ""
+        if not validation.together.at_chance:
+            self.at_chance_since = None
+        elif self.at_chance_since is None:
+            self.at_chance_since = round
+        if self.at_chance_since is None or round - self.at_chance_since < patience:
+            return ""
+        return (
+            f"round {round}: validation accuracy ({validation.together.accuracy:.1%}) has been at chance "
+            f"since round {self.at_chance_since}; with evaluate.patience=0 it would have gone on"
+        )
+
+    def _evaluations(self, servers: Servers, *, validates: bool, tests: bool) -> Evaluations:
+        validation = test = None
+        if len(self._held_out) and validates:
+            validation = self.evaluate(servers, self._dataset.train, self._held_out)
+        if len(self._dataset.test) and tests:
+            test = self.evaluate(servers, self._dataset.test)
+        return Evaluations(validation, test)
+
+    def _measured(
+        self, round: int, servers: Servers, found: Evaluations, *, from_the_start: bool = False
+    ) -> Iterator[Record]:
+        server = joined(self._groups, servers)
+        moment = Moment(
+            round,
+            server.model,
+            server.buffers,
+            self._layout,
+            self._flow,
+            self._held_out.numpy(),
+            found.validation and found.validation.together,
+            found.test and found.test.together,
+            self._experiment.rounds,
+            lambda mark: self.evaluate(servers, mark.on(self._dataset, self._dataset.test)).together,
+        )
+        for measure in self._experiment.measures:
+            if measure.from_the_start or not from_the_start:
+                yield from measure.records(moment)
+
+
+def _records(round: int, found: Evaluations) -> Iterator[Record]:
+    """Accuracy and loss of the model, and the accuracy of its branches."""
+    for part, evaluation in zip(found._fields, found, strict=True):
+        if evaluation is None or math.isnan(evaluation.together.accuracy):
+            continue  # no owner has answered
+        yield Record(round, f"{part}_accuracy", evaluation.together.accuracy)
+        yield Record(round, f"{part}_loss", evaluation.together.loss)
+        for branch, (client, scores) in enumerate(evaluation.branches):
+            name = f"{part}_accuracy" + (f"_branch_{branch}" if client is None else "")
+            yield Record(round, name, scores.accuracy, model=client)
+
+
+def _ensemble(branches: list[Scores]) -> Scores:
+    """What several models predict together."""
+    logits = mean_prediction([scores.logits for scores in branches])
+    labels = branches[0].labels
+    return Scores(logits, labels, F.cross_entropy(logits, labels, reduction="none"))

@@ -1,0 +1,188 @@
+"""The round: select, train, screen, aggregate, step, evaluate, record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from mnemos.client.messages import TrainRequest
+from mnemos.client.trainer import fresh_model
+from mnemos.data.partition import Ints
+from mnemos.engines.engine import Runner, Work
+from mnemos.engines.several import open_each
+from mnemos.errors import DivergedError, naming
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.assembly import Parts
+from mnemos.federation.client_states import ClientStates, StateTable
+from mnemos.federation.retries import failed_records
+from mnemos.federation.round import Check, RoundContext, RoundResult
+from mnemos.federation.servers import joined, not_finite, split
+from mnemos.measures.measure import Record, Scores
+from mnemos.methods.exchange import Server
+from mnemos.models.encoder import Encoder, place
+from mnemos.pretrain.train import Tell
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a round has left."""
+
+    round: int
+    records: list[Record]
+    loss: float
+    validation: Scores | None
+    test: Scores | None
+    stuck: str = ""
+    """Why there is no point in going on; empty, as a rule."""
+
+
+class Federation:
+    """A population of clients, a server, and the rounds between them."""
+
+    def __init__(self, experiment: Experiment, checks: tuple[Check, ...] = ()) -> None:
+        """Refuses, with a `ConfigError`, what can't run. `checks` look at each update before it counts."""
+        parts = Parts(experiment)
+        self.experiment, self.dataset, self.checks = parts.experiment, parts.dataset, checks
+        self.population, self.guarantee, self.plan = parts.population, parts.guarantee, parts.plan
+        self.flow, self.assignment = parts.population.flow, parts.population.flow.assignment
+        self.layout, self.groups, self.warnings = parts.layout, parts.groups, parts.warnings
+        self.protocol, self.retries, self.hooks = parts.protocol, parts.retries, parts.hooks
+        self.evaluation, self.models, self.method = parts.evaluation, parts.models, self.plan.method
+        promised = self.guarantee
+        self.spend: Callable[[int, Server], float] | None = None if promised is None else promised.spend
+        """Gives ε with a round's model, before the model is sent to anybody; None: there is no promise."""
+        self.servers = tuple(group.first() for group in self.groups)
+        tables = [StateTable(group.example) for group in self.groups]
+        self.client_states = ClientStates(tables, self.models.groups)
+        self.round = 0
+        self._begun = False
+
+    def advance(self, runner: Runner) -> Outcome:
+        """Round t: select, train, screen, aggregate, step, evaluate, record."""
+        self.begin()
+        ctx = RoundContext(self.round + 1, self.servers, self.client_states, runner, self.checks)
+        ctx.client_states.drop()  # what is held of a round that was broken off
+        records = [] if self.round else self.evaluation.before_training(self.servers)
+        result = self.protocol.run(ctx)
+        for hook in self.hooks:
+            result = hook.after_step(ctx, result)
+        self._check_finite(ctx, result)
+        records += _records_of(ctx, result)
+        if self.spend is not None:  # before the model is sent to anybody
+            epsilon = self.spend(ctx.round, joined(self.groups, result.servers))
+            records.append(Record(ctx.round, "epsilon", epsilon))
+        self.servers, self.round = result.servers, ctx.round
+        self.client_states.commit(ctx.round)
+        return self._evaluated(ctx, result, records)
+
+    def _check_finite(self, ctx: RoundContext, result: RoundResult) -> None:
+        spoilt = not_finite(joined(self.groups, result.servers))
+        if spoilt is None and not math.isfinite(sum(group.loss for group in result.groups)):
+            spoilt = "the training loss"
+        if spoilt is not None:
+            raise DivergedError(
+                f"round {ctx.round}: {spoilt} is not finite any more; a smaller local.lr may help"
+            )
+
+    def _evaluated(self, ctx: RoundContext, result: RoundResult, records: list[Record]) -> Outcome:
+        """The round's outcome, with what its model scores."""
+        found, measured = self.evaluation.after(ctx.round, self.servers)
+        records += [record for group in result.groups for record in group.watched]
+        stuck = self.evaluation.stuck(ctx.round, found.validation)
+        validation, test = (evaluation and evaluation.together for evaluation in found)
+        return Outcome(ctx.round, [*records, *measured], mean_loss(result), validation, test, stuck)
+
+    # before the first round, and around all of them
+
+    def check_start(self) -> None:
+        """Refuse, before anything is done, what the model can't start from."""
+        with naming("start"):
+            encoder = self.experiment.start.check(self.plan.model, self.dataset.shape)
+            if encoder is not None:
+                place(encoder, fresh_model(self.plan, self.dataset), self.dataset.shape)
+
+    def begin(self, tell: Tell = lambda _done, _total, _note: None) -> Encoder | None:
+        """Give the model what it starts from, once; None, if that is random weights or was done before."""
+        if self._begun or self.round:
+            return None
+        with naming("start"):
+            encoder = self.experiment.start.encoder(self.plan.model, self.dataset.shape, tell)
+            if encoder is not None:
+                module = fresh_model(self.plan, self.dataset)
+                place(encoder, module, self.dataset.shape)
+                model, buffers = self.layout.gather(module.state_dict())
+                self.server = replace(self.server, model=model, buffers=buffers)
+        self._begun = True
+        return encoder
+
+    def open(self) -> Runner:
+        """The engine, ready to run cohorts."""
+        work, schedule = Work(self.cohort_size, self.experiment.rounds), self.population.schedule
+        if schedule is not None:
+            work = Work(schedule.slots, -(-work.rounds * schedule.clock.buffer // schedule.slots))
+        runner = open_each(self.experiment.engine, [group.plan for group in self.groups], self.dataset, work)
+        for group in self.groups:
+            group.connect(runner)
+        return runner
+
+    def close(self) -> None:
+        """Let go of threads."""
+        for group in self.groups:
+            group.close()
+
+    @property
+    def server(self) -> Server:
+        """What the server holds: with several groups, all their models one after the other."""
+        return joined(self.groups, self.servers)
+
+    @server.setter
+    def server(self, server: Server) -> None:
+        self.servers = split(self.groups, server)
+
+    @property
+    def cohort_size(self) -> int:
+        """How many clients a round takes."""
+        return self.population.cohort_size
+
+    def cohort(self, round: int) -> Ints:
+        """The clients that are asked first in a round."""
+        return self.population.cohort(round)
+
+    def requests(
+        self, round: int, runner: Runner, group: int = 0, steps: Mapping[int, int] = MappingProxyType({})
+    ) -> Iterator[TrainRequest]:
+        """What the clients of a group are asked in a round, from the server as it is now.
+
+        `steps`: the clients that have to stop early, with the number of their steps.
+        """
+        ctx = RoundContext(round, self.servers, self.client_states, runner)
+        clients = self.groups[group].members.of(self.cohort(round))
+        broadcast = self.groups[group].broadcast(round, self.servers[group], len(clients))
+        return self.groups[group].requests(ctx, broadcast, clients, steps)
+
+
+def mean_loss(result: RoundResult) -> float:
+    """The mean training loss over a round's samples; not a number if no client has trained."""
+    samples = sum(group.samples for group in result.groups)
+    return sum(group.loss for group in result.groups) / samples if samples else math.nan
+
+
+def _records_of(ctx: RoundContext, result: RoundResult) -> list[Record]:
+    """What is recorded of a round's clients, its loss, and the bytes that went to and fro."""
+    records = [
+        *failed_records(ctx.round, result.failed),
+        *(record for group in result.groups for record in group.records),
+        *result.records,
+    ]
+    loss = mean_loss(result)
+    if not math.isnan(loss):
+        records.append(Record(ctx.round, "train_loss", loss))
+    attempts = [group for groups in (*result.failed, result.groups) for group in groups]
+    sent, received = sum(group.sent for group in attempts), sum(group.received for group in attempts)
+    return [
+        *records,
+        Record(ctx.round, "bytes_up", float(result.exchanged + sent)),
+        Record(ctx.round, "bytes_down", float(result.exchanged + received)),
+    ]

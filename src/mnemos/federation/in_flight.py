@@ -1,0 +1,123 @@
+"""Clients that are training under an asynchronous server, as a part of the server's state.
+
+A model that was sent is kept as long as a client that started from it hasn't answered, and so are updates
+that have been computed and aren't due yet: after an interruption they need not be computed again, beside
+other clients than the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mnemos.clocks.event_schedule import InFlight, Standing
+from mnemos.methods.exchange import State, TrainReply
+
+_TIME, _CLIENTS, _VERSIONS, _DUE = "time", "clients", "versions", "due"
+_SENT, _UPDATE = "sent", "update"
+
+
+class Sent(NamedTuple):
+    """What clients were sent."""
+
+    model: Tensor
+    buffers: Tensor
+    received: State
+
+    def start(self, client: int) -> tuple[Tensor, Tensor]:
+        """The model that a client starts from, and its buffers: the same for all clients."""
+        return self.model, self.buffers
+
+
+@dataclass(frozen=True)
+class ClientsInFlight:
+    """Clients that are training, with what they were sent and what they will answer."""
+
+    standing: Standing
+    sent: Mapping[int, Sent]
+    """What clients were sent, by the number of times that the server had moved before."""
+    updates: Mapping[int, TrainReply]
+    """By client, of those that have been computed already."""
+
+    @classmethod
+    def of(cls, protocol: State) -> ClientsInFlight:
+        """Those in a server's state; none before the first round."""
+        columns = (protocol[name].tolist() for name in (_CLIENTS, _VERSIONS, _DUE) if name in protocol)
+        jobs = tuple(InFlight(*values) for values in zip(*columns, strict=True))
+        sent = {job.version: _sent(_below(protocol, f"{_SENT}.{job.version}")) for job in jobs}
+        updates = {
+            job.client: _update(job, parts)
+            for job in jobs
+            if (parts := _below(protocol, f"{_UPDATE}.{job.client}"))
+        }
+        return cls(Standing(time_of(protocol), jobs), sent, updates)
+
+    def state(self) -> State:
+        """The same as named tensors."""
+        jobs = self.standing.in_flight
+        state = timed(self.standing.time)
+        state[_CLIENTS] = torch.tensor([job.client for job in jobs], dtype=torch.int64)
+        state[_VERSIONS] = torch.tensor([job.version for job in jobs], dtype=torch.int64)
+        state[_DUE] = torch.tensor([job.due for job in jobs], dtype=torch.float64)
+        for job in jobs:
+            sent, update = self.sent[job.version], self.updates.get(job.client)
+            state |= _named(
+                f"{_SENT}.{job.version}",
+                {"model": sent.model, "buffers": sent.buffers, **_named("received", sent.received)},
+            )
+            if update is not None:
+                numbers, parts, groups = update.parts()
+                # Numbers in double precision, in which a loss is known.
+                told = [numbers[name] for name in ("samples", "steps", "loss")]
+                parts["numbers"] = torch.tensor(told, dtype=torch.float64)
+                for group, tensors in groups.items():
+                    parts |= _named(group, tensors)
+                state |= _named(f"{_UPDATE}.{job.client}", parts)
+        return state
+
+
+def screened(protocol: State) -> State:
+    """What is there beside updates that aren't due yet, which no screen has looked at."""
+    return {name: value for name, value in protocol.items() if not name.startswith(f"{_UPDATE}.")}
+
+
+def time_of(protocol: State) -> float:
+    """The simulated time in a server's state; 0 before the first round."""
+    return float(protocol[_TIME]) if _TIME in protocol else 0.0
+
+
+def timed(time: float) -> State:
+    """A simulated time as a server keeps it."""
+    return {_TIME: torch.tensor(time, dtype=torch.float64)}
+
+
+def _sent(parts: State) -> Sent:
+    return Sent(parts["model"], parts["buffers"], _below(parts, "received"))
+
+
+def _update(job: InFlight, parts: State) -> TrainReply:
+    samples, steps, loss = parts["numbers"].tolist()
+    return TrainReply(
+        job.client,
+        job.version + 1,
+        int(samples),
+        int(steps),
+        loss,
+        parts["delta"],
+        parts["buffers"],
+        _below(parts, "change"),
+        _below(parts, "state"),
+    )
+
+
+def _named(prefix: str, state: Mapping[str, Tensor]) -> State:
+    return {f"{prefix}.{name}": value for name, value in state.items()}
+
+
+def _below(state: State, prefix: str) -> State:
+    start = f"{prefix}."
+    return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}

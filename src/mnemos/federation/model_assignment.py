@@ -1,0 +1,79 @@
+"""Which client trains which model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemos.common import rng
+from mnemos.data.partition import Floats, Ints
+from mnemos.errors import ConfigError
+from mnemos.experiment.experiment import Experiment
+from mnemos.models.mixed import CoDistillation, Mixed, Share
+from mnemos.models.model import Model
+
+
+@dataclass(frozen=True)
+class ModelAssignment:
+    """The models of a federation, and which client trains which."""
+
+    models: tuple[Model, ...]
+    groups: NDArray[np.int16]
+    """The index among the models of each client's: clients with the same model are a group."""
+    mixed: bool = False
+    """Whether there are several models, or each client has its own."""
+    peers: bool = False
+    """Whether every client keeps a model of its own."""
+
+    @cached_property
+    def branches(self) -> list[int]:
+        """The group of each branch of the federation's model; peers have a branch each, sorted by group."""
+        return np.sort(self.groups).tolist() if self.peers else list(range(len(self.models)))
+
+    @property
+    def model(self) -> Model:
+        """All that the federation learns, as one model."""
+        if len(self.branches) == 1:
+            return self.models[0]
+        return Mixed(of=tuple(Share(model=self.models[group]) for group in self.branches))
+
+    def field(self, group: int) -> str:
+        """The field of the experiment that describes a group's model."""
+        return f"model.of.{group}.model" if self.mixed else "model"
+
+
+def assign_models(experiment: Experiment, clients: int) -> ModelAssignment:
+    """Which client trains which model; depends on the number of clients, the shares and the seed alone."""
+    model = experiment.model.mixture
+    if model is None:
+        return ModelAssignment((experiment.model,), np.zeros(clients, np.int16))
+    least = max(len(model.of), 2)
+    if clients < least:
+        what = "peers" if len(model.of) == 1 else f"{len(model.of)} models"
+        raise ConfigError(f"found {what} and {clients} client(s); allowed: at least {least} clients", "model")
+    counts = _apportioned(np.array([share.share for share in model.of]), clients)
+    groups = np.repeat(np.arange(len(counts)), counts).astype(np.int16)
+    rng.numpy_generator(experiment.seed, "models").shuffle(groups)
+    return ModelAssignment(tuple(share.model for share in model.of), groups, True, model.peers)
+
+
+def exchange_of(experiment: Experiment) -> CoDistillation | None:
+    """How models learn from each other; None: they don't."""
+    mixture = experiment.model.mixture
+    return None if mixture is None else mixture.exchange
+
+
+def _apportioned(shares: Floats, clients: int) -> Ints:
+    """How many clients each share amounts to: at least one, the rest by the largest remainders."""
+    exact = shares / shares.sum() * clients
+    counts: Ints = np.maximum(np.floor(exact + 1e-9).astype(np.int64), 1)
+    while counts.sum() != clients:
+        missing = exact - counts
+        if counts.sum() < clients:
+            counts[missing.argmax()] += 1
+        else:  # models that have one client for a share below one take it from the one most above its share
+            counts[np.where(counts > 1, missing, np.inf).argmin()] -= 1
+    return counts

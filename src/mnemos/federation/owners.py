@@ -1,0 +1,26 @@
+"""Owners of data: clients of a real federation, whose samples and memory stay with them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mnemos.engines.flower import OLDEST, ROUND
+from mnemos.federation.groups import Group
+from mnemos.federation.round import RoundContext
+from mnemos.methods.exchange import State
+
+
+class RemoteGroup(Group):
+    """Owners of data: what a client remembers stays with it, and the server knows of which round it is."""
+
+    def _example(self, model: Tensor, buffers: Tensor) -> State:
+        return {ROUND: torch.zeros(())}
+
+    def _remembered(self, state: State, buffers: Tensor) -> State:
+        return state
+
+    def _sent_state(self, state: State, ctx: RoundContext) -> State:
+        if ROUND not in state:
+            return {}  # before a client's first round, it knows what it remembers by itself
+        return {**state, OLDEST: torch.tensor(float(ctx.client_states.oldest))}

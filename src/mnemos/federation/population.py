@@ -1,0 +1,131 @@
+"""The clients of a federation: who holds which samples in which round, and who is asked to train."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from mnemos.common import rng
+from mnemos.data.dataset import Dataset
+from mnemos.data.partition import Assignment, Ints, pooled
+from mnemos.data.stream import Flow, Setting
+from mnemos.errors import ConfigError, naming
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.codistillation import exchanged_samples
+from mnemos.federation.model_assignment import exchange_of
+from mnemos.federation.server_learning import server_samples
+from mnemos.privacy.accountant import Sampling
+
+
+def partition_samples(experiment: Experiment, dataset: Dataset) -> Assignment:
+    """Which client holds which training sample; samples that the server holds itself are no client's."""
+    labels = dataset.train.labels.numpy()
+    owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
+    generator = rng.numpy_generator(experiment.seed, "partition")
+    rest = np.delete(np.arange(len(labels)), np.concatenate(held_back(experiment, len(labels))))
+    with naming("partition"):
+        found = experiment.partition.split(labels[rest], None if owners is None else owners[rest], generator)
+    return replace(found, order=rest[found.order])
+
+
+def held_back(experiment: Experiment, total: int) -> tuple[Ints, Ints]:
+    """The training samples that no client holds: those of the meta step, and those of an exchange."""
+    meta, exchange, none = experiment.method.meta, exchange_of(experiment), np.zeros(0, np.int64)
+    servers = none if meta is None else server_samples(meta, total, experiment.seed)
+    if exchange is None:
+        return servers, none
+    return servers, exchanged_samples(exchange, np.delete(np.arange(total), servers), experiment.seed)
+
+
+class Population:
+    """The clients of an experiment, and the draw of a round's cohort."""
+
+    def __init__(self, experiment: Experiment, dataset: Dataset) -> None:
+        self.experiment, self.dataset = experiment, dataset
+        clients = partition_samples(experiment, dataset)
+        self.cohort_size = _cohort_size(experiment, clients)
+        """How many clients a round takes."""
+        self.flow = self._open(clients)
+        """The samples of every client in every round."""
+        pooled_local = experiment.method.pooled_training(experiment.plan.local, self.flow, self.cohort_size)
+        self.local = pooled_local or experiment.plan.local
+        """How a client trains."""
+        if pooled_local is not None:  # a centralised method has one learner that holds all samples
+            learners = pooled(clients)
+            self.cohort_size = learners.clients
+            self.flow = self._open(learners)
+
+    def cohort(self, round: int) -> Ints:
+        """The clients that are asked in the first attempt at a round."""
+        return self.flow.cohort(round)
+
+    def others(self, round: int, attempt: int, tried: Ints) -> Ints:
+        """The clients that are asked in another attempt: none that was tried, if there are enough others."""
+        experiment = self.experiment
+        eligible = experiment.selection.reachable(self.flow.eligible(round), round, experiment.seed)
+        everyone = np.arange(eligible) if isinstance(eligible, int) else eligible
+        left: Ints = np.setdiff1d(everyone, tried)
+        if len(left) < experiment.min_clients:
+            left = everyone  # those that didn't answer may be back
+        generator = rng.numpy_generator(experiment.seed, "selection", round, attempt)
+        return experiment.selection.select(left, min(self._asked, len(left)), generator)
+
+    def sampling(self) -> Sampling:
+        """How cohorts are drawn, if the experiment is private; refuses a draw that depends on data."""
+        flow = self.flow
+        if type(flow).eligible is not Flow.eligible and not isinstance(flow.eligible(1), int):
+            raise ConfigError(
+                "who can be selected depends on which samples clients hold in a round, which tells of their "
+                "data; with privacy, every client needs samples of every task",
+                "stream",
+            )
+        holders = int(np.count_nonzero(flow.assignment.train_sizes()))
+        return Sampling(holders, self.cohort_size, not self.experiment.selection.fixed_size)
+
+    @property
+    def _asked(self) -> int:
+        """How many clients are asked: with over-selection, more than a round takes."""
+        return self.cohort_size + math.ceil(self.experiment.over_selection * self.cohort_size - 1e-9)
+
+    def _open(self, assignment: Assignment) -> Flow:
+        """The stream of those who hold something; also sets the clock's pace and schedule by it."""
+        experiment, dataset = self.experiment, self.dataset
+        labels, classes = dataset.train.labels.numpy(), len(dataset.classes)
+        setting = Setting(assignment, labels, classes, experiment.rounds, experiment.seed, self._choose)
+        with naming("stream"):
+            flow = experiment.stream.open(setting)
+        self.pace = experiment.clock.pace(flow, experiment.plan.local, experiment.seed)
+        """How long clients take; None if time isn't simulated."""
+        self.schedule = experiment.clock.schedule(self.pace, self.cohort_size, experiment.selection)
+        """Which client trains when, under an asynchronous clock; None otherwise."""
+        return flow
+
+    def _choose(self, eligible: Ints | int, round: int) -> Ints:
+        """The cohort of a round, of the clients that are eligible."""
+        if self.schedule is not None:
+            return self.schedule.cohort(round)
+        experiment = self.experiment
+        reachable = experiment.selection.reachable(eligible, round, experiment.seed)
+        count = reachable if isinstance(reachable, int) else len(reachable)
+        if count < experiment.min_clients:
+            return np.zeros(0, np.int64)  # a round passes in which no client is asked
+        # Privacy that counts on cohorts being secret has a key of its own.
+        generator = rng.numpy_generator(experiment.privacy.key(experiment.seed), "selection", round)
+        return experiment.selection.select(reachable, min(self._asked, count), generator)
+
+
+def _cohort_size(experiment: Experiment, assignment: Assignment) -> int:
+    """How many clients take part in a round, or how many hold training samples if these are fewer."""
+    size = math.floor(experiment.participation * assignment.clients + 1e-9)
+    if size < 1:
+        raise ConfigError(
+            f"found {experiment.participation}, which selects none of {assignment.clients} clients; "
+            f"allowed: at least {1 / assignment.clients:.3g}",
+            "participation",
+        )
+    count = int(np.count_nonzero(assignment.train_sizes()))
+    if count == 0:
+        raise ConfigError("no client has a training sample; take fewer clients", "partition")
+    return min(size, count)

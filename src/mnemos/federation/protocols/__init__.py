@@ -1,0 +1,1 @@
+"""How a round proceeds: the server waits for a cohort, or moves whenever enough updates have arrived."""

@@ -1,0 +1,164 @@
+"""One round: what its parts share while it goes on, and what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from torch import Tensor
+
+from mnemos.data.partition import Ints
+from mnemos.engines.engine import Runner
+from mnemos.federation.client_states import ClientStates
+from mnemos.measures.measure import Record
+from mnemos.methods.exchange import Server, State, TrainReply
+from mnemos.screens import guard
+from mnemos.vector import Layout
+
+Check = Callable[[TrainReply, Layout], str | None]
+"""Looks at one update before it is aggregated: the reason to reject it, or None."""
+Start = Callable[[int], tuple[Tensor, Tensor]]
+"""The model that a client starts from, and its buffers."""
+
+DROPPED, REJECTED, SHORTENED = "dropped", "rejected", "shortened"
+"""The first words of records: of clients that didn't answer, of updates that were rejected, and of updates
+that the guard has shortened."""
+NOTED = (DROPPED, REJECTED, SHORTENED)
+
+
+def dropped(reason: str | None) -> str:
+    """The name of the record of a client that didn't answer."""
+    return DROPPED if reason is None else f"{DROPPED}: {reason}"
+
+
+def rejected(reason: str) -> str:
+    """The name of the record of an update that was rejected."""
+    return f"{REJECTED}: {reason}"
+
+
+class Broadcast(NamedTuple):
+    """What clients are sent when they are asked to train."""
+
+    round: int
+    """The round that they train for."""
+    start: Start
+    received: State
+    """What they are sent beside the model."""
+
+
+class Attempt(NamedTuple):
+    """An attempt at a round: the clients that are asked, and those that can't be through in time."""
+
+    cohort: Ints
+    earlier: int = 0
+    """How many attempts at the round were made before."""
+    late: Mapping[int, str] = MappingProxyType({})
+    """Clients that will be too late, with the reason."""
+    steps: Mapping[int, int] = MappingProxyType({})
+    """Clients that have to stop early, with the number of their steps."""
+
+
+class Answer(NamedTuple):
+    """What came of asking a client to train."""
+
+    client: int
+    update: TrainReply | None = None
+    """None: the client didn't answer."""
+    trained: bool = True
+    """False for a client that only pretends."""
+    reason: str | None = None
+    """Why the update is rejected, or why there is none."""
+    shortened: float = 1.0
+    """The factor by which the guard has multiplied the update."""
+
+
+@dataclass
+class GroupResult:
+    """What a round has come to in one group of clients."""
+
+    server: Server
+    records: list[Record] = field(default_factory=list)
+    watched: list[Record] = field(default_factory=list)
+    """What measures have recorded of the clients' models."""
+    trained: list[int] = field(default_factory=list)
+    """The clients whose training counts."""
+    loss: float = 0.0
+    """Training loss, summed over the samples of these clients."""
+    samples: int = 0
+    sent: int = 0
+    """Bytes that clients have sent."""
+    received: int = 0
+    """Bytes that clients were sent."""
+    asked: int = 0
+    """How many clients were asked to train."""
+    arrived: list[int] = field(default_factory=list)
+    """The clients that answered."""
+    used: int = 0
+    """How many updates were aggregated."""
+
+    def take(self, round: int, answer: Answer) -> bool:
+        """Record what came of asking a client; returns whether there is an update to aggregate."""
+        self.asked += 1
+        if answer.update is None:
+            self.records.append(Record(round, dropped(answer.reason), 1.0, client=answer.client))
+            return False
+        self.arrived.append(answer.client)
+        if answer.shortened < 1:
+            self.records.append(Record(round, SHORTENED, answer.shortened, client=answer.client))
+        if answer.reason is not None:
+            self.records.append(Record(round, rejected(answer.reason), 1.0, client=answer.client))
+            return False
+        self.used += 1
+        return True
+
+    def trained_on(self, round: int, update: TrainReply) -> None:
+        """Count a client's training loss."""
+        self.trained.append(update.client)
+        self.records.append(Record(round, "train_loss", update.loss, client=update.client))
+        self.loss += update.loss * update.samples
+        self.samples += update.samples
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What a round has come to: a result a group, and what attempts that came to too little have cost."""
+
+    groups: tuple[GroupResult, ...]
+    failed: tuple[tuple[GroupResult, ...], ...] = ()
+    """The groups' results in each attempt that was given up."""
+    records: tuple[Record, ...] = ()
+    """Records of the round as a whole."""
+    exchanged: int = 0
+    """Bytes that clients have sent each other."""
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        """The server of each group after the round."""
+        return tuple(result.server for result in self.groups)
+
+    def moved(self, servers: Sequence[Server]) -> RoundResult:
+        """The result with other servers."""
+        groups = zip(self.groups, servers, strict=True)
+        return replace(self, groups=tuple(replace(result, server=server) for result, server in groups))
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """A round that is going on."""
+
+    round: int
+    servers: tuple[Server, ...]
+    """The server of each group before the round."""
+    client_states: ClientStates
+    runner: Runner
+    checks: tuple[Check, ...] = ()
+
+    def after_failed_attempt(self, results: Sequence[GroupResult]) -> RoundContext:
+        """The same round, with what the guard has learnt from an attempt that came to too little."""
+        pairs = zip(self.servers, results, strict=True)
+        servers = (
+            replace(old, screens={**old.screens, **guard.learnt(new.server.screens)}) for old, new in pairs
+        )
+        return replace(self, servers=tuple(servers))

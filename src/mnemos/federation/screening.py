@@ -1,0 +1,95 @@
+"""What is looked at before an update is aggregated: its form, its plausibility, the guard, the screens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+
+from mnemos.client.messages import TrainRequest
+from mnemos.client.workload import rates, workload
+from mnemos.experiment.experiment import Experiment
+from mnemos.federation.misconduct import LAST, Heard
+from mnemos.federation.round import Answer, Check
+from mnemos.methods.exchange import Cohort, Server, State
+from mnemos.screens.guard import Watchman, shorten
+from mnemos.screens.sound import Asked, Form, measurable
+from mnemos.vector import Layout
+
+_TOGETHER = 2**28
+"""Bytes of updates that the guard compares at a time: larger cohorts are compared in several parts."""
+_AT_LEAST = 8
+"""Updates that the guard compares at a time, however large they are."""
+
+
+class Screening:
+    """Rejects and shortens updates. What it remembers is in a dictionary that the caller keeps."""
+
+    def __init__(self, experiment: Experiment, layout: Layout, form: Form, *, guarded: bool) -> None:
+        """`guarded`: an update reaches other clients, so the experiment's guard looks at it."""
+        self._screens, self._layout, self._form = experiment.screens, layout, form
+        policy, guard = experiment.method.buffers, experiment.guard
+        self._guard = (
+            Watchman(guard, layout, statistics=policy.sent, continued=policy.received)
+            if guarded and guard.enabled
+            else None
+        )
+
+    def screen(
+        self, heard: Iterator[Heard], server: Server, memory: State, checks: tuple[Check, ...]
+    ) -> Iterator[Answer]:
+        """The answers, in order, with the reason for each update that is rejected; adds to the memory."""
+        sound = (self._checked(request, answer, checks) for request, answer in heard)
+        guarded = sound if self._guard is None else self._guarded(self._guard, sound, server, memory)
+        return iter(self._compared(list(guarded), server, memory)) if self._screens else guarded
+
+    def _checked(self, request: TrainRequest, answer: Answer, checks: tuple[Check, ...]) -> Answer:
+        """An answer, with what is wrong with its update by itself."""
+        update = answer.update
+        if update is None:
+            return answer
+        reason = self._form.flaw(update, Asked.by(request), trained=answer.trained)
+        if reason is None:
+            whole = partial(rates, request, workload(request, batch_norm=False))
+            method, local = request.plan.method, request.plan.local
+            plausible = measurable(update.buffers, self._layout) and method.plausible(
+                update, request.received, local, whole
+            )
+            reason = None if plausible else "not plausible"
+        if reason is None:
+            reason = next(filter(None, (check(update, self._layout) for check in checks)), None)
+        return answer._replace(reason=reason)
+
+    def _guarded(
+        self, guard: Watchman, answers: Iterator[Answer], server: Server, memory: State
+    ) -> Iterator[Answer]:
+        """The answers after the guard has compared their updates, in parts that fit into memory."""
+        count = max(_AT_LEAST, _TOGETHER // (4 * (self._layout.size + self._layout.buffer_size)))
+        while part := list(islice(answers, count)):
+            sound = [answer.update for answer in part if answer.update is not None and answer.reason is None]
+            if not sound:
+                yield from part
+                continue
+            verdict = guard.judge(sound, server, memory)
+            for answer in part:
+                factor = verdict.shortened.get(answer.client, 1.0)
+                if answer.update is not None and factor < 1:
+                    answer = answer._replace(update=shorten(answer.update, factor), shortened=factor)
+                yield answer._replace(reason=answer.reason or verdict.rejected.get(answer.client))
+
+    def _compared(self, answers: list[Answer], server: Server, memory: State) -> list[Answer]:
+        """The answers after the experiment's screens have compared the updates of the whole round."""
+        sound = tuple(
+            answer.update for answer in answers if answer.update is not None and answer.reason is None
+        )
+        if not sound:
+            return answers
+        reasons: dict[int, str] = {}
+        cohort = Cohort(server.model, server.buffers, sound, self._layout)
+        for screen in self._screens:
+            reasons = screen.judge(cohort, memory[LAST], memory) | reasons
+        accepted = replace(cohort, updates=tuple(update for update in sound if update.client not in reasons))
+        for screen in self._screens:
+            memory |= screen.remember(accepted, memory)
+        return [answer._replace(reason=answer.reason or reasons.get(answer.client)) for answer in answers]

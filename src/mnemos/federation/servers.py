@@ -1,0 +1,59 @@
+"""The servers of several groups as one, and one as the servers of several groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from mnemos.federation.groups import Group
+from mnemos.federation.in_flight import screened
+from mnemos.methods.exchange import COMPARTMENTS, Server, State
+
+
+def joined(groups: Sequence[Group], servers: Sequence[Server]) -> Server:
+    """One server with all groups' models one after the other; names begin with that of the group."""
+    if len(servers) == 1:
+        return servers[0]
+
+    def union(compartment: str) -> State:
+        return {
+            f"{group.members.name}.{name}": value
+            for group, server in zip(groups, servers, strict=True)
+            for name, value in getattr(server, compartment).items()
+        }
+
+    model, buffers = (
+        torch.cat([getattr(server, vector) for server in servers]) for vector in ("model", "buffers")
+    )
+    return Server(model, buffers, *map(union, COMPARTMENTS))
+
+
+def split(groups: Sequence[Group], server: Server) -> tuple[Server, ...]:
+    """The server of each group."""
+    if len(groups) == 1:
+        return (server,)
+    first = [group.first() for group in groups]
+    models = torch.split(server.model, [len(initial.model) for initial in first])
+    buffers = torch.split(server.buffers, [len(initial.buffers) for initial in first])
+
+    def own(group: Group, compartment: str) -> State:
+        prefix = f"{group.members.name}."
+        values: State = getattr(server, compartment)
+        return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+
+    return tuple(
+        Server(model, buffer, *(own(group, compartment) for compartment in COMPARTMENTS))
+        for group, model, buffer in zip(groups, models, buffers, strict=True)
+    )
+
+
+def not_finite(server: Server) -> str | None:
+    """What of a server isn't finite, in words; None: all is. Updates that no screen has seen don't count."""
+    if not all(bool(vector.isfinite().all()) for vector in (server.model, server.buffers)):
+        return "the model"
+    for state in (server.state, screened(server.protocol), server.screens, server.privacy):
+        for name, value in state.items():
+            if value.is_floating_point() and not bool(value.isfinite().all()):
+                return f"what the server keeps as {name}"
+    return None

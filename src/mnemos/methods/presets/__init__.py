@@ -1,0 +1,1 @@
+"""Published methods, one a file, with the parts that are theirs."""

@@ -1,0 +1,90 @@
+"""FedAvg (McMahan et al., 2017, arXiv 1602.05629), and the parts it is made of."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from torch import Tensor
+
+from mnemos.methods.buffers import AverageBuffers
+from mnemos.methods.exchange import Aggregate, Fold, Server, State, TrainReply, Weight
+from mnemos.methods.fold import WeightedMean
+from mnemos.methods.method import Method, methods
+from mnemos.methods.part import (
+    BufferPolicy,
+    Correction,
+    Rule,
+    ServerStep,
+    Single,
+    Weighting,
+    buffer_policies,
+    corrections,
+    rules,
+    server_steps,
+    weightings,
+)
+from mnemos.vector import Layout
+
+
+@corrections.register("none")
+class NoCorrection(Correction):
+    """Leaves the gradient as it is."""
+
+
+@weightings.register("samples")
+class Samples(Single):
+    """aₖ = nₖ, the number of training samples."""
+
+    plain = True
+
+    def weigh(self, update: TrainReply, layout: Layout) -> Weight:
+        """The number of training samples."""
+        return Weight.of(float(update.samples))
+
+
+@weightings.register("uniform")
+class Uniform(Single):
+    """aₖ = 1."""
+
+    plain = True
+    equal = True
+
+    def weigh(self, update: TrainReply, layout: Layout) -> Weight:
+        """One."""
+        return Weight.of(1.0)
+
+
+@rules.register("mean")
+class Mean(Rule):
+    """Σ aₖ Δₖ / Σ aₖ, the weighted mean."""
+
+    is_mean = True
+
+    def fold(self, layout: Layout) -> Fold:
+        """A weighted mean as two running sums."""
+        return WeightedMean(layout)
+
+
+@server_steps.register("replace")
+class Replace(ServerStep):
+    """x ← x + Σ aₖ Δₖ / Σ aₖ: the weighted mean of the clients' models becomes the next model."""
+
+    @property
+    def moves(self) -> float:
+        """All the way."""
+        return 1.0
+
+    def step(self, server: Server, aggregate: Aggregate) -> tuple[Tensor, State]:
+        """The mean model."""
+        return server.model + aggregate.delta, {}
+
+
+@methods.register("fedavg")
+class FedAvg(Method):
+    """Local training, then the sample-weighted mean of the models."""
+
+    correction: Annotated[Correction, corrections] = NoCorrection()
+    weighting: Annotated[Weighting, weightings] = Samples()
+    rule: Annotated[Rule, rules] = Mean()
+    server: Annotated[ServerStep, server_steps] = Replace()
+    buffers: Annotated[BufferPolicy, buffer_policies] = AverageBuffers()

@@ -1,0 +1,1 @@
+"""Robust rules: how a round's updates become one when some of them are bad."""

@@ -1,0 +1,1 @@
+"""Terms that several methods add to what a client minimises."""

@@ -1,0 +1,1 @@
+"""Pictures by matplotlib: curves, heat-maps, partitions, timelines."""

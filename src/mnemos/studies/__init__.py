@@ -1,0 +1,1 @@
+"""Many runs: comparisons, sweeps, estimates, and the papers' tables and figures."""

@@ -1,0 +1,144 @@
+"""A real federation: a SuperLink with TLS, and SuperNodes with keys, as processes of their own."""
+
+import json
+import signal
+from contextlib import ExitStack, contextmanager
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mnemos.deployment.keys import make_owner, make_server
+from mnemos.deployment.processes import free_port
+from mnemos.experiment.experiment import Experiment
+from mnemos.runs.run import Run
+from support.owners import folders, images
+from support.play import play
+from support.processes import LONG, Command, wait_for
+
+pytestmark = pytest.mark.timeout(600)
+IMPATIENT = {"mnemos.deployment.join.HELD": 5.0}
+"""Who isn't let in doesn't try for more than a minute."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Keys, and three owners' data: two files and a folder of images."""
+    folder = tmp_path_factory.mktemp("federation")
+    make_server(folder, ["localhost", "127.0.0.1"], days=2)
+    *_, c = folders(folder)
+    images(c)
+    c.unlink()
+    for name in "abc":
+        make_owner(folder, name)
+    stranger = tmp_path_factory.mktemp("stranger")
+    make_server(stranger, ["localhost"], days=2)
+    make_owner(stranger, "mallory")
+    (stranger / "hand-out/mallory/ca.pem").write_bytes((folder / "ca.pem").read_bytes())
+    (folder / "mallory").symlink_to(stranger / "hand-out/mallory")
+    return folder
+
+
+def experiment(home, **changes):
+    return Experiment.parse(
+        {
+            "data": {
+                "name": "owners",
+                "paths": [str(home / "a.npz"), str(home / "b.npz"), str(home / "c")],
+                "channels": 1,
+            },
+            "partition": {"name": "natural", "validation": 0.2},
+            "model": {"name": "mlp", "hidden": [8]},
+            "method": "scaffold",
+            "participation": 1.0,
+            "local": {"steps": 2, "batch": 16, "lr": 0.1},
+            "rounds": 4,
+            "evaluate": {"every": 100},
+            "engine": "serial",
+            **changes,
+        }
+    )
+
+
+@contextmanager
+def started(*commands):
+    with ExitStack() as stack:
+        for command in commands:
+            stack.enter_context(command)
+        yield commands
+
+
+def joining(home, name, port, data, *words, keys=None, patches=None):
+    keys = ("--keys", str(keys or home / "hand-out" / name)) if "--plain" not in words else ()
+    return Command(
+        "federate", "join", "--server", f"localhost:{port}", "--data", home / data,
+        "--folder", f"client-{name}", *keys, *words, cwd=home, patches=patches,
+    )  # fmt: skip
+
+
+def serving(home, port, out, description):
+    file = home / f"{out}.yaml"
+    file.write_text(description.to_yaml())
+    return Command("federate", "serve", file, "--home", home, "--port", port, "--out", home / out, cwd=home)
+
+
+def kill(command):
+    command.send(signal.SIGKILL)
+    command.process.join(LONG)
+
+
+def rounds_done(folder):
+    """How many rounds are saved, of the only run in a folder."""
+    return sum(len(file.read_text().splitlines()) for file in folder.glob("*/timing.jsonl"))
+
+
+def test_a_federation_whose_server_is_killed_comes_to_the_same_model(home):
+    """Bit for bit that of one process; strangers, and who doesn't speak TLS, aren't let in."""
+    description, port = experiment(home), free_port()
+    server = serving(home, port, "killed", description)
+    owners = [joining(home, n, port, d) for n, d in (("a", "a.npz"), ("b", "b.npz"), ("c", "c"))]
+    others = (
+        joining(home, "mallory", port, "a.npz", keys=home / "mallory", patches=IMPATIENT),
+        joining(home, "plain", port, "a.npz", "--plain"),
+    )
+    with started(server, *owners, *others):
+        wait_for(lambda: rounds_done(home / "killed") or server.ended_already, "a round")
+        kill(server)
+        done = rounds_done(home / "killed")
+        assert 1 <= done < 4
+        again = serving(home, port, "killed", description)
+        with started(again):
+            done = again.ended()
+        assert done.code == 0, done.err
+        assert "going on with" in done.err + done.out
+        mallory, plain = (one.ended() for one in others)
+    assert (mallory.code, plain.code) == (1, 1)
+    assert "doesn't let mallory in" in mallory.err + mallory.out
+    assert "doesn't take a plain connection" in plain.err + plain.out
+    (path,) = (home / "killed").glob("*/model.safetensors")
+    federation, _ = play(description, 4)
+    expected = federation.layout.state_dict(federation.server.model, federation.server.buffers)
+    found = load_file(path)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+    losses = Run.at(path.parent).metrics.query("name == 'train_loss' and client.isna()")
+    assert losses["round"].tolist() == [1, 2, 3, 4]
+
+
+def test_a_round_goes_on_without_a_node_that_is_killed(home):
+    description = experiment(home, rounds=3, engine={"name": "flower", "timeout": 25.0})
+    port = free_port()
+    server = serving(home, port, "node", description)
+    owners = [joining(home, n, port, d) for n, d in (("a", "a.npz"), ("b", "b.npz"), ("c", "c"))]
+    with started(server, *owners):
+        wait_for(lambda: rounds_done(home / "node") or server.ended_already, "a round")
+        kill(owners[1])
+        done = server.ended()
+    assert done.code == 0, done.err
+    (path,) = (home / "node").glob("*/status.json")
+    assert json.loads(path.read_text())["status"] == "finished"
+    metrics = Run.at(path.parent).metrics
+    last = metrics[metrics["round"] == 3]
+    dropped = last[last["name"].str.startswith("dropped")]
+    assert dropped["client"].tolist() == [1]
+    assert last.query("name == 'train_loss'")["client"].dropna().tolist() == [0, 2]
