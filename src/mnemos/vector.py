@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
+from mnemos.common.devices import double
 from mnemos.common.files import write_atomically
 from mnemos.errors import ConfigError, DataError
 
@@ -124,7 +125,7 @@ class Layout:
 
     def expand(self, values: Tensor) -> Tensor:
         """A parameter vector from one value per tensor, repeated over the tensor's slice."""
-        sizes = torch.tensor([slot.size for slot in self.parameters])
+        sizes = torch.tensor([slot.size for slot in self.parameters], device=values.device)
         return torch.repeat_interleave(values, sizes, output_size=self.size)
 
     def state_dict(self, parameters: Tensor, buffers: Tensor) -> dict[str, Tensor]:
@@ -137,7 +138,8 @@ class Layout:
 
     def gather(self, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Both vectors from a state dictionary that has every tensor of this layout."""
-        return _gather(self.parameters, state), _gather(self.buffers, state)
+        parameters, buffers = _gather(self.parameters, state), _gather(self.buffers, state)
+        return parameters, buffers if self.buffers else buffers.to(parameters.device)
 
 
 class Bound:
@@ -147,7 +149,7 @@ class Bound:
         self.module = module
         self.layout = Layout.of(module)
         self.parameters, self.buffers = self.layout.gather(module.state_dict())
-        self.gradients = self.layout.zeros()
+        self.gradients = torch.zeros_like(self.parameters)
         gradients = self.layout.views(self.gradients)
         for name, view in self.layout.views(self.parameters).items():
             parameter = module.get_parameter(name)
@@ -170,7 +172,8 @@ def save_model(path: Path, module: nn.Module, parameters: Tensor, buffers: Tenso
     """Write a module with these vectors as a safetensors file, one entry per tensor."""
     layout = Layout.of(module)
     constants = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
-    write_atomically(path, save({**constants, **layout.state_dict(parameters, buffers)}))
+    trained = layout.state_dict(parameters.cpu(), buffers.cpu())
+    write_atomically(path, save({**constants, **trained}))
 
 
 def load_model(path: Path, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -188,20 +191,33 @@ def load_model(path: Path, layout: Layout) -> tuple[Tensor, Tensor]:
     return layout.gather(state)
 
 
+def total(vector: Tensor) -> float:
+    """The sum of a vector in its precision, the same on any number of threads (unlike torch's on a CPU)."""
+    return float(vector.sum() if vector.device.type != "cpu" else vector.detach().numpy().sum())
+
+
 def square_sum(vector: Tensor) -> float:
-    """‖v‖² in double precision, the same on any number of threads (unlike torch's sum)."""
+    """‖v‖² in double precision, the same on any number of threads (unlike torch's sum on a CPU)."""
+    if vector.device.type != "cpu":
+        return total(double(vector.detach()).square())
     return float(np.square(vector.detach().double().numpy()).sum())
 
 
 def square_sums(rows: Tensor) -> Tensor:
-    """‖·‖² of each row of [K, P], equal to `square_sum` of the row; few numbers are summed in one call."""
+    """‖·‖² of each row of [K, P] on the CPU, equal to `square_sum` of the row.
+
+    Few numbers are summed in one call.
+    """
+    if rows.device.type != "cpu":
+        chunks = torch.split(rows.detach(), max(1, _AT_ONCE // rows.shape[1]))
+        return torch.cat([double(chunk).square().sum(1) for chunk in chunks]).cpu()
     if rows.numel() > _AT_ONCE:
         return torch.tensor([square_sum(row) for row in rows], dtype=torch.float64)
     return torch.from_numpy(np.square(rows.detach().double().numpy()).sum(1))
 
 
 def square_distances(rows: Tensor) -> Tensor:
-    """‖a − b‖² for all pairs of rows of [K, P]: a symmetric matrix [K, K] in double precision."""
+    """‖a − b‖² for all pairs of rows of [K, P]: a symmetric matrix [K, K] on the CPU, in double precision."""
     count = len(rows)
     distances = torch.zeros(count, count, dtype=torch.float64)
     step = count if rows.numel() <= _AT_ONCE else 1

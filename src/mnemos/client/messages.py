@@ -32,6 +32,8 @@ class Arithmetic(Options):
     intra_op: int = Field(1, ge=1, description="threads inside one tensor operation")
     compile: bool = False
     vmap: bool = False
+    device: str = Field("cpu", description="kind of device: cpu, cuda, xpu, mps")
+    deterministic: bool = Field(False, description="a GPU has used deterministic algorithms alone")
 
 
 class Plan(Options):

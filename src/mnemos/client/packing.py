@@ -25,7 +25,8 @@ def pack(tensors: Mapping[str, Tensor], states: Mapping[str, State], header: Map
         flat.update({f"{group}/{name}": tensor for name, tensor in state.items()})
     # Rows of a cohort's matrix share memory; safetensors wants each tensor on its own.
     flat = {
-        name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in flat.items()
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in flat.items()
     }
     return save(flat, {"mnemos": json.dumps(header, sort_keys=True)})
 

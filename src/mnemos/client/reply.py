@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,6 @@ from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
 from mnemos.client.workload import apply_label_map
-from mnemos.common import rng
 from mnemos.methods.exchange import Client, Finished, Rates, State, TrainReply
 from mnemos.optim.local import Local
 from mnemos.vector import Layout
@@ -50,11 +50,6 @@ def kept(local: Local, state: State) -> State:
     return {_OPTIMIZER + name: value for name, value in state.items()} if local.keeps else {}
 
 
-def random(request: TrainRequest) -> torch.Generator:
-    """Where the method's parts draw from in a client's round."""
-    return rng.generator(request.plan.seed, "parts", request.round, request.client)
-
-
 class Trained(NamedTuple):
     """A client's tensors and numbers after its last step."""
 
@@ -62,15 +57,13 @@ class Trained(NamedTuple):
     buffers: Tensor
     rates: Rates
     """The learning rates of the steps that it made."""
-    loss: float
-    """The mean loss of the samples that it trained on."""
     data_means: State
     """What the method's data passes found, as means over its samples."""
     optimizer: State
 
 
 def finish(request: TrainRequest, client: Client, trained: Trained) -> TrainReply:
-    """The reply of a client that has trained."""
+    """The reply of a client that has trained, with a loss that isn't known yet."""
     plan, local, steps = request.plan, request.plan.local, sum(count for count, _ in trained.rates)
     done = Finished(client, trained.parameters, steps, trained.rates, local, trained.data_means)
     change, state = plan.method.upload(done)
@@ -82,7 +75,7 @@ def finish(request: TrainRequest, client: Client, trained: Trained) -> TrainRepl
         request.round,
         len(request.samples),
         steps,
-        trained.loss,
+        math.nan,
         delta,
         trained.buffers,
         {**change, **said},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from mnemos.client.messages import Plan, TrainRequest
 from mnemos.client.reply import Trained, finish
+from mnemos.common.devices import send
 from mnemos.methods.exchange import Batch, Client, Net, State, TrainReply, When
 from mnemos.models.functional import Functional
 from mnemos.vector import Layout
@@ -28,7 +30,7 @@ class Step(NamedTuple):
     """What one step of the clients that still train is made with."""
 
     batch: Batch
-    """Their samples [B, …], or [K, B, …] of K clients."""
+    """Their samples [B, …], or [K, B, …] of K clients, and what the method's parts have drawn."""
     sizes: int | Tensor
     """How many samples each client has in the batch."""
     rates: Sequence[float]
@@ -53,8 +55,6 @@ class Trainees(ABC):
     """The state of the clients' optimisers."""
     losses: Tensor
     """The sum of the losses of each client's samples so far."""
-    generators: Sequence[torch.Generator]
-    """Where each client draws from for its method's parts."""
 
     @property
     @abstractmethod
@@ -74,6 +74,10 @@ class Trainees(ABC):
     @abstractmethod
     def trained(self, data_means: State) -> Iterator[tuple[TrainRequest, Client, Trained]]:
         """Each client at the end of its training, with its request; `data_means`: what data passes found."""
+
+    @abstractmethod
+    def mean_losses(self, sums: Tensor) -> list[float]:
+        """The mean loss of the samples that each client has trained on; `sums`: `losses`, on the host."""
 
     # how functions of one client act on all of them
 
@@ -143,9 +147,32 @@ class _Trace(NamedTuple):
     """What their forward passes drew from."""
 
 
-@torch.no_grad()
 def train(clients: Trainees) -> list[TrainReply]:
-    """The replies of clients that train for a round, in the order of their rows."""
+    """The replies of clients that train for a round, in the order of their requests."""
+    return with_losses([(clients, train_unread(clients))])
+
+
+def with_losses(trained: Sequence[tuple[Trainees, list[TrainReply]]]) -> list[TrainReply]:
+    """The replies of clients that have trained, with their losses, which are all read at once.
+
+    This waits for their devices.
+    """
+    home = trained[0][0].losses.device
+    sums = torch.cat([clients.losses.reshape(-1).to(home) for clients, _ in trained]).cpu()
+    own = torch.split(sums, [len(replies) for _, replies in trained])
+    return [
+        replace(reply, loss=loss)
+        for (clients, replies), some in zip(trained, own, strict=True)
+        for reply, loss in zip(replies, clients.mean_losses(some), strict=True)
+    ]
+
+
+@torch.no_grad()
+def train_unread(clients: Trainees) -> list[TrainReply]:
+    """The replies of clients that train for a round, with losses that are still to be read.
+
+    Nothing here waits for a device: it may still be at work on the replies.
+    """
     found = data_pass(clients, "start")
     trace: list[_Trace] = []
     for here, step in clients.steps():
@@ -160,9 +187,6 @@ def local_step(here: Trainees, step: Step, trace: list[_Trace]) -> None:
     """One step of local training; a step that has to be traced back is added to the trace."""
     method, local = here.plan.method, here.plan.local
     batch = method.head.turned(step.batch)
-    if method.uses("draw"):
-        drawn = [method.draw(local.batch, here.layout, own) for own in here.generators]
-        batch = batch._replace(drawn={name: here.stack([own[name] for own in drawn]) for name in drawn[0]})
     if method.correction.traced is not None:
         trace.append(_Trace(here, here.parameters.clone(), batch, step.rates, here.mark()))
     points = here.parameters
@@ -210,9 +234,11 @@ def _pulled_back(plan: Plan, vector: Tensor, trace: list[_Trace]) -> Tensor:
 
         return method.correction.pull_back(vector, parameters, mean_loss, rate)
 
-    for here, parameters, batch, rates, mark in reversed(trace):
+    pairs = [torch.tensor([[lr, plan.local.weight_decay] for lr in step.rates]) for step in trace]
+    for step, rate in zip(reversed(trace), reversed(send(pairs, vector.device)), strict=True):
+        here, parameters, batch, _, mark = step
         here.rewind(mark)
-        rate = here.stack([torch.tensor([lr, plan.local.weight_decay]) for lr in rates])
+        rate = here.stack(list(rate))
         part = here.part(vector)
         part.copy_(here.apply_net(pull_back, batch, part, parameters, rate))
     return vector

@@ -6,7 +6,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import TypeVar
 
 import torch
@@ -14,19 +16,24 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mnemos.client.messages import Plan, TrainRequest, reply_to_bytes
-from mnemos.client.reply import Trained, begin, random, view
+from mnemos.client.reply import Trained, begin, view
 from mnemos.client.step import Step, Trainees, train
 from mnemos.client.workload import (
+    Drawn,
     apply_label_map,
+    drawn_parts,
     draws,
     first_rates,
+    in_blocks,
+    key_of,
     one_pass,
     rates,
     step_rates,
     workload,
 )
 from mnemos.common import rng
-from mnemos.data.batches import Loader
+from mnemos.common.devices import CPU, send, synchronize
+from mnemos.data.batches import Draw, Loader
 from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
 from mnemos.methods.exchange import Batch, Client, Net, State, TrainReply
@@ -86,17 +93,16 @@ class _Module:
 
 
 class Trainer:
-    """A model replica that runs clients' rounds one after the other; one a thread."""
+    """A model replica on a device that runs clients' rounds one after the other; one a thread."""
 
-    def __init__(self, plan: Plan, dataset: Dataset) -> None:
-        self._plan = plan
-        self.bound = Bound(fresh_model(plan, dataset))
+    def __init__(self, plan: Plan, dataset: Dataset, device: torch.device = CPU) -> None:
+        self._plan, self.dataset, self.device = plan, dataset, device
+        self.bound = Bound(fresh_model(plan, dataset).to(device))
         self.module = self.bound.module.train()
-        self.dataset = dataset
         self.batch_norm = has_batch_norm(self.module)
         self.channels_last = plan.arithmetic.channels_last and channels_last_is_safe(self.module)
-        self.loader = Loader(dataset, plan.local.augment, self.channels_last)
-        if self.channels_last and not plan.arithmetic.compile:
+        self.loader = Loader(dataset, plan.local.augment, self.channels_last, device)
+        if self.channels_last and not plan.arithmetic.compile and device.type == "cpu":
             fast_convolutions(self.module)
         forward = torch.compile(self.module) if plan.arithmetic.compile else self.module
         self.net = _Module(self, forward)  # type: ignore[arg-type]
@@ -106,33 +112,55 @@ class Trainer:
     @cached_property
     def functional(self) -> Functional:
         """A second replica, for methods that look at other models than the one being trained."""
-        twin = fresh_model(self._plan, self.dataset)
+        twin = fresh_model(self._plan, self.dataset).to(self.device)
         set_generator(twin, self.dropout)
         return Functional(twin)
 
+    @cached_property
+    def plain_loader(self) -> Loader:
+        """A loader of samples as they are, without augmentation."""
+        return Loader(self.dataset, (), self.channels_last, self.device)
+
     def __call__(self, request: TrainRequest) -> TrainReply:
         """Train one client for one round."""
-        until = math.inf if request.seconds is None else time.monotonic() + request.seconds
-        return train(_Trainee(self, request, until))[0]
+        return train(self.begin(request))[0]
+
+    def begin(self, request: TrainRequest) -> Trainees:
+        """A client that is about to train in this replica; the one before it must have been trained."""
+        return _Trainee(self, request)
 
 
 class _Trainee(Trainees):
     """One client that trains in a replica, whose module works on the client's own vectors."""
 
-    def __init__(self, replica: Trainer, request: TrainRequest, until: float) -> None:
-        """`until`: the time at which the client has to stop, after one step at least."""
-        bound, dataset = replica.bound, replica.dataset
-        bound.load(request.model, request.buffers)
+    def __init__(self, replica: Trainer, request: TrainRequest) -> None:
+        # The client has to stop at this time, after one step at least.
+        self._until = math.inf if request.seconds is None else time.monotonic() + request.seconds
+        bound, dataset, device = replica.bound, replica.dataset, replica.device
+        todo = workload(request, replica.batch_norm)
         self.plan, self.layout = request.plan, bound.layout
+        self._replica, self._workload, self._rates = replica, todo, rates(request, todo)
+        batches = draws(todo, request.plan.local.augment, dataset.shape, key_of(request))
+        drawn = (Drawn(*both) for both in zip(batches, drawn_parts(request, bound.layout), strict=False))
+        self._drawn = in_blocks(drawn, device)
+        client = view(request, dataset.train.labels, len(dataset.classes))
+        self._client, buffers, self._first, self._passes, state, label_map, self._samples = send(
+            (
+                client,
+                request.buffers,
+                next(self._drawn, []),
+                list(self._one_pass(request)) if device != CPU else [],
+                request.state,
+                request.label_map,
+                todo.samples,
+            ),
+            device,
+        )
+        self._request = replace(request, state=state, label_map=label_map)
+        bound.load(self._client.start, buffers)
         self.parameters, self.buffers = bound.parameters, bound.buffers
-        self.optimizer = begin(request, bound.parameters, bound.layout)
-        self.losses = torch.zeros(())
-        self.generators = [random(request)]
-        self._replica, self._request, self._until = replica, request, until
-        self._client = view(request, dataset.train.labels, len(dataset.classes))
-        self._workload = workload(request, replica.batch_norm)
-        self._rates = rates(request, self._workload)
-        self._key = (request.plan.seed, request.round, request.client)
+        self.optimizer = begin(self._request, bound.parameters, bound.layout)
+        self.losses = torch.zeros((), device=device)
         self._seen = 0
         # One generator for the replica and its twin, put where this client's masks begin.
         masks = rng.generator(request.plan.seed, "dropout", request.round, request.client)
@@ -143,28 +171,31 @@ class _Trainee(Trainees):
         return self._replica.functional
 
     def steps(self) -> Iterator[tuple[Trainees, Step]]:
-        todo, optimizer = self._workload, self.plan.local.optimizer
-        load_batch = self._replica.loader.keep(todo.samples, todo.passes)
+        todo, optimizer, device = self._workload, self.plan.local.optimizer, self._replica.device
+        load_batch = self._replica.loader.of(todo.samples).keep(self._samples, todo.passes)
         ends = frozenset(todo.ends) if optimizer.counts_epochs else frozenset()
-        batches = draws(todo, self.plan.local.augment, self._replica.dataset.shape, self._key)
-        for step, (draw, rate) in enumerate(zip(batches, step_rates(self._rates), strict=True), 1):
-            batch = self._batch(*load_batch(draw))
-            self._seen += len(draw)
-            yield self, Step(batch, len(draw), (rate,), (0,) if step in ends else ())
-            if time.monotonic() >= self._until:
-                self._rates = first_rates(self._rates, step)
-                return
+        drawn = chain(self._first, chain.from_iterable(send(block, device) for block in self._drawn))
+        for step, ((draw, parts), rate) in enumerate(zip(drawn, step_rates(self._rates), strict=True), 1):
+            batch = self._batch(*load_batch(draw))._replace(drawn=parts)
+            self._seen += draw.size
+            yield self, Step(batch, draw.size, (rate,), (0,) if step in ends else ())
+            if self._until < math.inf:
+                synchronize(device)
+                if time.monotonic() >= self._until:
+                    self._rates = first_rates(self._rates, step)
+                    return
 
     def samples(self) -> Iterator[tuple[Trainees, Batch]]:
-        loader = Loader(self._replica.dataset, (), self._replica.channels_last)
-        for draw in draws(one_pass(self._request), (), self._replica.dataset.shape, self._key):
+        loader = self._replica.plain_loader.of(self._workload.samples)
+        for draw in self._passes or self._one_pass(self._request):
             yield self, self._batch(*loader(draw))
 
     def trained(self, data_means: State) -> Iterator[tuple[TrainRequest, Client, Trained]]:
         end, buffers = self.parameters.clone(), self.buffers.clone()
-        loss = float(self.losses) / self._seen
-        done = Trained(end, buffers, self._rates, loss, data_means, self.optimizer)
-        yield self._request, self._client, done
+        yield self._request, self._client, Trained(end, buffers, self._rates, data_means, self.optimizer)
+
+    def mean_losses(self, sums: Tensor) -> list[float]:
+        return [float(sums) / self._seen]
 
     def apply(self, function: Callable[..., _R], *values: Tensor | Batch) -> _R:
         return function(*values, self._client)
@@ -210,6 +241,12 @@ class _Trainee(Trainees):
 
     def _batch(self, x: Tensor, labels: Tensor) -> Batch:
         return Batch(x, apply_label_map(labels, self._request.label_map))
+
+    def _one_pass(self, request: TrainRequest) -> Iterator[Draw]:
+        """The batches of one pass over the client's samples, if its method looks at them."""
+        if not request.plan.method.looks_at_data:
+            return iter(())
+        return draws(one_pass(request), (), self._replica.dataset.shape, key_of(request))
 
 
 def train_message(message: bytes) -> bytes:

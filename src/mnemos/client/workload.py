@@ -5,21 +5,27 @@ Everything random about its batches is drawn here, from generators of the client
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import groupby, islice, repeat
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
 from mnemos.common import rng
+from mnemos.common.devices import CPU, bytes_in
 from mnemos.data.augment import Augmentation
 from mnemos.data.batches import Draw
 from mnemos.data.trigger import Trigger
-from mnemos.methods.exchange import Rates
+from mnemos.methods.exchange import Rates, State
 from mnemos.optim.local import round_steps
+from mnemos.vector import Layout
+
+_BLOCK_BYTES = 64_000_000
+"""Bytes of drawn steps that are sent to a device at a time."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,52 @@ def draws(
             trigger,
             None if trigger is None else torch.rand(count, generator=marks) < trigger.poisoned,
         )
+
+
+class Drawn(NamedTuple):
+    """Everything that is random about a step."""
+
+    batch: Draw
+    parts: State
+    """What the method's parts have drawn."""
+
+
+def drawn_parts(request: TrainRequest, layout: Layout) -> Iterator[State]:
+    """What the method's parts draw for each step of a client, without an end; `layout`: the model's."""
+    plan = request.plan
+    if not plan.method.uses("draw"):
+        yield from repeat({})
+    own = rng.generator(plan.seed, "parts", request.round, request.client)
+    while True:
+        yield plan.method.draw(plan.local.batch, layout, own)
+
+
+def key_of(request: TrainRequest) -> Key:
+    """Where everything random about a request comes from."""
+    return request.plan.seed, request.round, request.client
+
+
+_Step = TypeVar("_Step")
+
+
+def in_blocks(steps: Iterable[_Step], device: torch.device) -> Iterator[list[_Step]]:
+    """Steps in blocks that are sent to a device in one piece; one by one on the CPU.
+
+    A block is a whole round of a client, as a rule, and at most some megabytes.
+    """
+    if device == CPU:
+        yield from ([step] for step in steps)
+        return
+    block: list[_Step] = []
+    left = _BLOCK_BYTES
+    for step in steps:
+        block.append(step)
+        left -= bytes_in(step)
+        if left <= 0:
+            yield block
+            block, left = [], _BLOCK_BYTES
+    if block:
+        yield block
 
 
 def workload(request: TrainRequest, batch_norm: bool) -> LocalWorkload:

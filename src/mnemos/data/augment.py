@@ -126,11 +126,11 @@ class Rotation(Augmentation):
 
     @staticmethod
     def _quarters(images: Tensor, turns: Tensor) -> Tensor:
-        turned = images.clone()
+        turned, turns = images, turns.view(-1, 1, 1, 1)
         for quarters in (1, 2, 3):
-            rows = (turns == quarters).nonzero().squeeze(1)
-            turned.index_copy_(0, rows, images.index_select(0, rows).rot90(quarters, (2, 3)))
-        return turned
+            # Of all images: which of them are turned isn't known without waiting for a GPU.
+            turned = torch.where(turns == quarters, images.rot90(quarters, (2, 3)), turned)
+        return turned.contiguous()
 
     @staticmethod
     def _angles(images: Tensor, degrees: Tensor) -> Tensor:

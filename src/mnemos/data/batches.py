@@ -6,16 +6,18 @@ hundred at once see the same batches.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from mnemos.common.devices import CPU
 from mnemos.data.augment import Augmentation, normalise, to_channels_last
-from mnemos.data.dataset import Dataset
+from mnemos.data.dataset import Dataset, Split
 from mnemos.data.trigger import Trigger, mark_value
 
 _KEEP_LIMIT = 256_000_000
@@ -31,8 +33,7 @@ def even(samples: Tensor) -> tuple[Tensor, ...]:
     return samples.tensor_split(-(-len(samples) // _CHUNK))
 
 
-@dataclass(frozen=True)
-class Draw:
+class Draw(NamedTuple):
     """One batch before it is loaded: its samples and everything random about it."""
 
     indices: Tensor
@@ -45,39 +46,65 @@ class Draw:
     marked: Tensor | None = None
     """Which of the samples get the trigger's mark [B]; None: none does."""
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """The number of samples."""
         return len(self.indices)
 
 
 class Loader:
     """Turns drawn batches into model input."""
 
-    def __init__(self, dataset: Dataset, augment: Sequence[Augmentation], channels_last: bool) -> None:
-        self.split = dataset.train
-        self._dataset = dataset
+    def __init__(
+        self,
+        dataset: Dataset,
+        augment: Sequence[Augmentation],
+        channels_last: bool,
+        device: torch.device = CPU,
+    ) -> None:
+        """`device`: where the input is made, and where the tensors of drawn batches have to be."""
+        self._dataset, self.device = dataset, device
+        self._split = dataset.train.on(device)
+        self._indices: Callable[[Draw], Tensor] = lambda batch: batch.indices
         self.augment = augment
-        self.mean = torch.tensor(dataset.mean)
-        self.std = torch.tensor(dataset.std)
+        self._mean = torch.tensor(dataset.mean, device=device)
+        self._std = torch.tensor(dataset.std, device=device)
         self.channels_last = channels_last and len(dataset.shape) == 3
 
     def __call__(self, batch: Draw) -> tuple[Tensor, Tensor]:
         """Input [B, …] and labels [B]."""
-        samples = self.split.samples[batch.indices]
+        indices = self._indices(batch)
+        samples = self._split.samples[indices]
         for part, drawn in zip(self.augment, batch.augment, strict=True):
             samples = part.apply(samples, drawn)
         x = self._noisy(self._normalised(samples), batch)
-        return self._marked(x, self.split.labels[batch.indices], batch)
+        return self._marked(x, self._split.labels[indices], batch)
+
+    def of(self, samples: Tensor) -> Loader:
+        """A loader for batches of these samples, which batches name by their positions among them.
+
+        It is this one if the whole data set is on the device; if not, the samples are sent there. `samples`
+        are on the CPU.
+        """
+        if self._split.samples.device == self.device:
+            return self
+        loader, train = copy.copy(self), self._dataset.train
+        own = train.samples[samples], train.labels[samples]
+        loader._split = Split(*(tensor.to(self.device, non_blocking=True) for tensor in own))
+        loader._indices = lambda batch: batch.positions
+        return loader
 
     def keep(self, samples: Tensor, passes: int) -> Callable[[Draw], tuple[Tensor, Tensor]]:
         """A loader for one client that passes over its samples several times, where keeping them pays.
 
         It scales each sample once instead of once a pass; batches name samples by their positions.
         """
-        size = 4 * len(samples) * math.prod(self.split.samples.shape[1:])
+        size = 4 * len(samples) * math.prod(self._split.samples.shape[1:])
         if self.augment or passes == 1 or size > _KEEP_LIMIT:
             return self
-        kept = self._normalised(self.split.samples[samples])
-        labels = self.split.labels[samples]
+        places = self._indices(Draw(samples, torch.arange(len(samples), device=self.device)))
+        kept = self._normalised(self._split.samples[places])
+        labels = self._split.labels[places]
         # Rows as they lie in memory, so that a batch is a copy of whole rows whatever the order of axes.
         lying = kept.permute(0, 2, 3, 1) if self.channels_last else kept
         rows, shape = lying.flatten(1), lying.shape[1:]
@@ -91,9 +118,9 @@ class Loader:
 
     def _normalised(self, samples: Tensor) -> Tensor:
         if not self.channels_last:
-            return normalise(samples, self.mean, self.std)
+            return normalise(samples, self._mean, self._std)
         # Moved as stored bytes, before they become four times as many.
-        return to_channels_last(normalise(to_channels_last(samples), self.mean, self.std))
+        return to_channels_last(normalise(to_channels_last(samples), self._mean, self._std))
 
     def _noisy(self, x: Tensor, batch: Draw) -> Tensor:
         if batch.noise is None:
@@ -102,15 +129,16 @@ class Loader:
 
     @cached_property
     def _mark(self) -> Tensor:
-        return mark_value(self._dataset)
+        return mark_value(self._dataset).to(self.device)
 
     def _marked(self, x: Tensor, labels: Tensor, batch: Draw) -> tuple[Tensor, Tensor]:
         """With the trigger's mark on some samples, and its class for their label."""
         if batch.trigger is None or batch.marked is None:
             return x, labels
-        chosen = x[batch.marked]
-        batch.trigger.put(chosen, self._mark)
-        x[batch.marked] = chosen
+        marked = x.clone()
+        batch.trigger.put(marked, self._mark)
+        # Not x[marked] = …: how many samples are marked isn't known without waiting for the device.
+        x = torch.where(batch.marked.view(-1, *[1] * (x.ndim - 1)), marked, x)
         return x, labels.masked_fill(batch.marked, batch.trigger.target)
 
 
@@ -120,9 +148,9 @@ def join(batches: Sequence[Draw]) -> Draw:
         torch.cat([batch.indices for batch in batches]),
         torch.cat([batch.positions for batch in batches]),
         tuple(torch.cat(parts) for parts in zip(*(batch.augment for batch in batches), strict=True)),
-        _joined([(len(batch), batch.noise) for batch in batches]),
+        _joined([(batch.size, batch.noise) for batch in batches]),
         next((batch.trigger for batch in batches if batch.trigger is not None), None),
-        _joined([(len(batch), batch.marked) for batch in batches]),
+        _joined([(batch.size, batch.marked) for batch in batches]),
     )
 
 

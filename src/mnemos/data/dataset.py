@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from mnemos.common.devices import free_memory
 from mnemos.common.registry import Part, Registry
 from mnemos.errors import DataError
 
@@ -22,8 +23,25 @@ class Split:
     owners: Tensor | None = None
     """Index of each sample's natural owner (a writer, a hospital), where the data set has them."""
 
+    _copies: dict[torch.device, Split] = field(default_factory=dict, init=False, repr=False, compare=False)
+
     def __len__(self) -> int:
         return len(self.labels)
+
+    def on(self, device: torch.device) -> Split:
+        """The same samples on a device, sent there once; labels always, samples unless they are too large.
+
+        Samples that would take more than half of what is free on the device stay where they are, and are
+        sent client by client.
+        """
+        if self.labels.device == device:
+            return self
+        if device not in self._copies:
+            free = free_memory(device)
+            fits = free is None or 2 * self.samples.numel() * self.samples.element_size() <= free
+            samples = self.samples.to(device) if fits else self.samples
+            self._copies[device] = replace(self, samples=samples, labels=self.labels.to(device), owners=None)
+        return self._copies[device]
 
 
 @dataclass(frozen=True)

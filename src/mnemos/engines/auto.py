@@ -16,8 +16,10 @@ from torch.nn.modules.conv import _ConvNd
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
 from mnemos.client.trainer import fresh_model
 from mnemos.common.cores import cores
+from mnemos.common.devices import CPU
 from mnemos.data.dataset import Dataset
 from mnemos.data.folder import recall, remember
+from mnemos.engines.devices import DeviceEngine
 from mnemos.engines.engine import Engine, Lost, Runner, Work, engines
 from mnemos.engines.serial import Serial
 from mnemos.engines.threads import Threads, one_by_one
@@ -32,7 +34,7 @@ _LONG = 600.0
 
 
 @engines.register("auto")
-class Auto(Engine):
+class Auto(DeviceEngine):
     """Times candidates on the first cohort, uses the fastest, and records the choice for later runs."""
 
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
@@ -43,8 +45,10 @@ class Auto(Engine):
 class AutoRunner(Runner):
     """The runner of the engine that is chosen."""
 
-    def __init__(self, engine: Engine, plan: Plan, dataset: Dataset, work: Work) -> None:
+    def __init__(self, engine: Auto, plan: Plan, dataset: Dataset, work: Work) -> None:
         super().__init__(engine, plan)
+        self._options, self._device = engine, engine.settled().device
+        self._on_cpu = engine.devices == (CPU,)
         self._dataset = dataset
         self._work = work
         self._chosen: Runner | None = None
@@ -86,8 +90,13 @@ class AutoRunner(Runner):
         for engine in self._candidates():
             self._try(engine, cohort, trials)
         vmapped = [trial for trial in trials if trial.label == "vmap"]
-        if vmapped and available > 1 and vmapped[0].step < 2 * min(trial.step for trial in trials):
-            self._try(Vmap(intra_op=available), cohort, trials)
+        if (
+            vmapped
+            and self._on_cpu
+            and available > 1
+            and vmapped[0].step < 2 * min(trial.step for trial in trials)
+        ):
+            self._try(Vmap(intra_op=available, device=self._device), cohort, trials)
         steps = sum(self._steps(request) for request in cohort) * self._work.rounds
         module = fresh_model(self.plan, self._dataset)
         if (
@@ -95,7 +104,8 @@ class AutoRunner(Runner):
             and not self.engine.exact
             and _has_conv(module)
         ):
-            for engine in (Threads(compile=True), Serial(compile=True, intra_op=available)):
+            alone = Serial(compile=True, intra_op=available, device=self._device)
+            for engine in (Threads(compile=True), alone) if self._on_cpu else (alone,):
                 self._try(engine, cohort, trials)
         best = min(trials, key=lambda trial: trial.handicap * trial.step * steps + trial.compiling)
         return best.engine, "a client's step takes " + ", ".join(map(str, trials))
@@ -105,9 +115,9 @@ class AutoRunner(Runner):
 
     def _candidates(self) -> list[Engine]:
         """The engines that are timed first."""
-        exact = self.engine.exact
-        found = [one_by_one(self._work, exact)]
-        return [*found, Vmap()] if self.plan.local.optimizer.vectorised and not exact else found
+        found = one_by_one(self._work, self._options)
+        vectorised = self.plan.local.optimizer.vectorised and not self._options.exact
+        return [found, Vmap(device=self._device)] if vectorised else [found]
 
     def _try(self, engine: Engine, cohort: list[TrainRequest], trials: list[_Trial]) -> None:
         """Time an engine and append the result to `trials`; an engine that fails is left out."""
@@ -123,7 +133,7 @@ class AutoRunner(Runner):
         """A key of everything that the choice depends on, with sizes rounded to powers of two."""
         plan = self.plan.model_dump(mode="json")
         del plan["seed"]
-        machine = [platform.node(), platform.processor(), cores(), torch.__version__]
+        machine = [platform.node(), platform.processor(), cores(), torch.__version__, self._device]
         samples = max(len(request.samples) for request in cohort).bit_length()
         work = [self._work.cohort, self._work.rounds.bit_length(), samples, self.engine.exact]
         return hashlib.sha256(

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, NoReturn, Self
 
+import torch
 from pydantic import Field
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
+from mnemos.common.devices import CPU
 from mnemos.common.registry import Part, Registry
 from mnemos.data.dataset import Dataset
 from mnemos.errors import MnemosError
@@ -93,6 +95,16 @@ class Engine(Part):
     def arithmetic(self) -> Arithmetic:
         """The arithmetic of this engine: the settings that decide about the last bits of results."""
         return Arithmetic()
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """Where clients train; a ConfigError if there is no such device."""
+        return (CPU,)
+
+    @property
+    def home(self) -> torch.device:
+        """Where the server's model is, and where updates are folded and models evaluated."""
+        return self.devices[0]
 
 
 engines: Registry[Engine] = Registry("engine", Engine, "mnemos.engines")

@@ -1,4 +1,8 @@
-"""The batches of many clients, step by step: short ones are filled up, and masked."""
+"""The batches of many clients, step by step: short ones are filled up, and masked.
+
+Everything about a step that isn't arithmetic on samples is worked out on the host, so that the steps of a
+whole round can be sent to a device in one piece.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,23 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mnemos.client.workload import Key, LocalWorkload, apply_label_map, draws, order
+from mnemos.client.messages import TrainRequest
+from mnemos.client.workload import (
+    LocalWorkload,
+    apply_label_map,
+    drawn_parts,
+    draws,
+    in_blocks,
+    key_of,
+    one_pass,
+    order,
+)
+from mnemos.common.devices import send
 from mnemos.data.augment import Augmentation
 from mnemos.data.batches import Draw, Loader, join
 from mnemos.data.dataset import Dataset
-from mnemos.methods.exchange import Batch
+from mnemos.methods.exchange import Batch, State
+from mnemos.vector import Layout
 
 
 class Fed(NamedTuple):
@@ -20,44 +36,143 @@ class Fed(NamedTuple):
 
     batch: Batch
     sizes: Tensor
-    """How many samples each client has in it [K]."""
+    """How many samples each client has in it [K], on the host."""
+    weights: int | Tensor
+    """The same where the batches are; one number if all clients have as many."""
 
 
-def feed(
-    dataset: Dataset, workloads: Sequence[LocalWorkload], keys: Sequence[Key], augment: Sequence[Augmentation]
-) -> Iterator[Fed]:
-    """The batches of every step, with labels as each client has them.
+class _Planned(NamedTuple):
+    """A step of several clients before their samples are loaded."""
 
-    A step has those of the clients up to the last that has a batch; the batches of others among these are
-    empty.
-    """
-    loaded = _loaded(dataset, workloads, keys, augment)
-    if all(todo.label_map is None for todo in workloads):
-        return loaded
-    classes = torch.arange(len(dataset.classes))
-    maps = torch.stack([apply_label_map(classes, todo.label_map) for todo in workloads])
-    return (
-        Fed(batch._replace(labels=maps[: len(sizes)].gather(1, batch.labels)), sizes)
-        for batch, sizes in loaded
-    )
+    draw: Draw
+    """The clients' samples laid end to end."""
+    source: Tensor | None
+    """Which of them is where in the batches [K, B]; None: K times B samples in their order."""
+    mask: Tensor | None
+    """1.0 for samples, 0.0 for what only fills up a batch [K, B]; None: all are samples."""
+    weights: Tensor | None
+    """How many samples each client has [K]; None: all have as many."""
+    parts: State
+    """What the method's parts have drawn, with a row a client."""
 
 
-def _loaded(
-    dataset: Dataset, workloads: Sequence[LocalWorkload], keys: Sequence[Key], augment: Sequence[Augmentation]
-) -> Iterator[Fed]:
-    """The batches of every step, with their true labels."""
-    # In the order of axes that models have by default: vmap knows no other.
-    loader = Loader(dataset, augment, channels_last=False)
-    if not augment and _alike(workloads):
-        yield from _in_columns(loader, workloads, keys)
-        return
-    feeds = [draws(todo, augment, dataset.shape, key) for todo, key in zip(workloads, keys, strict=True)]
-    for _ in range(max(todo.total for todo in workloads)):
-        batches = [next(drawn, None) for drawn in feeds]
-        while batches[-1] is None:
-            batches.pop()
-        count = torch.tensor([0 if batch is None else len(batch) for batch in batches])
-        yield _filled(loader(join([batch for batch in batches if batch is not None])), count)
+class Feed:
+    """The batches of the clients of a chunk, on the loader's device."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        requests: Sequence[TrainRequest],
+        workloads: Sequence[LocalWorkload],
+        loader: Loader,
+        layout: Layout,
+    ) -> None:
+        """`loader`: with the augmentation of training; `layout`: of the model, for what its parts draw."""
+        self._dataset, self._requests, self._workloads, self._layout = dataset, requests, workloads, layout
+        self._loader = loader.of(torch.cat([todo.samples for todo in workloads]))
+        sizes = [len(todo.samples) for todo in workloads]
+        self._offsets = [sum(sizes[:index]) for index in range(len(sizes))]
+        self._device = loader.device
+        self._maps = self._label_maps()
+
+    def training(self) -> Iterator[Fed]:
+        """The batches of every step of training, with labels as each client has them.
+
+        A step has those of the clients up to the last that has a batch; the batches of others among these are
+        empty.
+        """
+        augment = self._requests[0].plan.local.augment
+        return self._loaded(self._loader, self._with_parts(self._planned(self._workloads, augment)))
+
+    def one_pass(self, loader: Loader) -> Iterator[Fed]:
+        """The batches of one pass over all clients' samples; `loader`: without augmentation."""
+        loader = loader.of(torch.cat([todo.samples for todo in self._workloads]))
+        return self._loaded(loader, self._planned([one_pass(request) for request in self._requests], ()))
+
+    def _planned(
+        self, workloads: Sequence[LocalWorkload], augment: Sequence[Augmentation]
+    ) -> Iterator[_Planned]:
+        if not augment and _alike(workloads):
+            return self._in_columns(workloads)
+        return self._joined(workloads, augment)
+
+    def _in_columns(self, workloads: Sequence[LocalWorkload]) -> Iterator[_Planned]:
+        """The steps of clients that are alike: each is a few columns of one matrix of all indices."""
+        first = workloads[0]
+        orders = [
+            order(todo, key_of(request)) for todo, request in zip(workloads, self._requests, strict=True)
+        ]
+        sizes = (first.epoch * first.passes)[: first.total]
+        indices = torch.stack([todo.samples[rows] for todo, rows in zip(workloads, orders, strict=True)])
+        places = torch.stack([rows + offset for rows, offset in zip(orders, self._offsets, strict=True)])
+        columns = (torch.split(matrix[:, : sum(sizes)], sizes, 1) for matrix in (indices, places))
+        for some, where in zip(*columns, strict=True):
+            yield _Planned(Draw(some.flatten(), where.flatten()), None, None, None, {})
+
+    def _joined(
+        self, workloads: Sequence[LocalWorkload], augment: Sequence[Augmentation]
+    ) -> Iterator[_Planned]:
+        """The steps of clients that differ."""
+        drawn = [
+            draws(todo, augment, self._dataset.shape, key_of(request))
+            for todo, request in zip(workloads, self._requests, strict=True)
+        ]
+        for _ in range(max(todo.total for todo in workloads)):
+            batches = [next(own, None) for own in drawn]
+            while batches[-1] is None:
+                batches.pop()
+            placed = [
+                batch._replace(positions=batch.positions + offset)
+                for batch, offset in zip(batches, self._offsets, strict=False)
+                if batch is not None
+            ]
+            sizes = torch.tensor([0 if batch is None else batch.size for batch in batches])
+            yield _Planned(join(placed), *_places(sizes), {})
+
+    def _with_parts(self, planned: Iterator[_Planned]) -> Iterator[_Planned]:
+        """The steps of training, with what the method's parts draw for the clients that make them."""
+        if not self._requests[0].plan.method.uses("draw"):
+            return planned
+        own = [drawn_parts(request, self._layout) for request in self._requests]
+
+        def stacked(count: int) -> State:
+            drawn = [next(parts) for parts in own[:count]]
+            return {name: torch.stack([parts[name] for parts in drawn]) for name in drawn[0]}
+
+        return (
+            step._replace(parts=stacked(len(own) if step.weights is None else len(step.weights)))
+            for step in planned
+        )
+
+    def _loaded(self, loader: Loader, planned: Iterator[_Planned]) -> Iterator[Fed]:
+        """The steps with their samples; sent to the device block by block."""
+        for block in in_blocks(planned, self._device):
+            # The sizes of a step's batches are needed on the host, too.
+            host = [step.weights for step in block]
+            for step, sizes in zip(send(block, self._device), host, strict=True):
+                yield self._filled(loader, step, sizes)
+
+    def _filled(self, loader: Loader, step: _Planned, sizes: Tensor | None) -> Fed:
+        x, labels = loader(step.draw)
+        if step.source is None:
+            count = len(self._requests) if sizes is None else len(sizes)
+            shape = (count, step.draw.size // count)
+            x, labels = x.view(*shape, *x.shape[1:]), labels.view(shape)
+        else:
+            x, labels = x[step.source], labels[step.source]
+        if self._maps is not None:
+            labels = self._maps[: len(labels)].gather(1, labels)
+        weights = x.shape[1] if step.weights is None else step.weights
+        sizes = torch.full((len(x),), x.shape[1]) if sizes is None else sizes
+        return Fed(Batch(x, labels, step.mask, step.parts), sizes, weights)
+
+    def _label_maps(self) -> Tensor | None:
+        """The class that each client takes each class for [K, classes]; None: all know their labels."""
+        if all(todo.label_map is None for todo in self._workloads):
+            return None
+        classes = torch.arange(len(self._dataset.classes))
+        maps = [apply_label_map(classes, todo.label_map) for todo in self._workloads]
+        return torch.stack(maps).to(self._device)
 
 
 def _alike(workloads: Sequence[LocalWorkload]) -> bool:
@@ -67,26 +182,13 @@ def _alike(workloads: Sequence[LocalWorkload]) -> bool:
     return alike and not any(todo.noise or todo.trigger for todo in workloads)
 
 
-def _in_columns(loader: Loader, workloads: Sequence[LocalWorkload], keys: Sequence[Key]) -> Iterator[Fed]:
-    """The batches of clients that are alike: a step is a few columns of one matrix of all indices."""
-    first = workloads[0]
-    rows = [todo.samples[order(todo, key)] for todo, key in zip(workloads, keys, strict=True)]
-    sizes = (first.epoch * first.passes)[: first.total]
-    for columns in torch.stack(rows)[:, : sum(sizes)].split(sizes, 1):  # type: ignore[no-untyped-call]
-        flat = columns.flatten()
-        yield _filled(loader(Draw(flat, flat)), torch.full((len(workloads),), columns.shape[1]))
-
-
-def _filled(loaded: tuple[Tensor, Tensor], sizes: Tensor) -> Fed:
-    """One step from the clients' samples laid end to end; short batches are filled up, and masked."""
-    x, labels = loaded
+def _places(sizes: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """(`source`, `mask`, `weights`) of batches of these sizes, whose samples are laid end to end."""
     width = int(sizes.max())
     if int(sizes.min()) == width:
-        shape = (len(sizes), width)
-        return Fed(Batch(x.view(*shape, *x.shape[1:]), labels.view(shape)), sizes)
+        return None, None, sizes
     mask = torch.arange(width) < sizes[:, None]
     # By a sample that is there: zeros could be anything to a model, also a division by zero, and not even a
     # weight of zero heals a NaN.
-    starts = (sizes.cumsum(0) - sizes).clamp_max(len(x) - 1)
-    source = torch.where(mask, starts[:, None] + torch.arange(width), starts[:, None])
-    return Fed(Batch(x[source], labels[source], mask.float()), sizes)
+    starts = (sizes.cumsum(0) - sizes).clamp_max(int(sizes.sum()) - 1)
+    return torch.where(mask, starts[:, None] + torch.arange(width), starts[:, None]), mask.float(), sizes

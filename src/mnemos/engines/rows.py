@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from mnemos.client.messages import Plan, TrainRequest
-from mnemos.client.reply import Trained, begin, random, view
+from mnemos.client.reply import Trained, begin, view
 from mnemos.client.step import Step, Trainees
-from mnemos.client.workload import one_pass, rates, step_rates, workload
+from mnemos.client.workload import rates, step_rates, workload
+from mnemos.common.devices import send
+from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
-from mnemos.engines.feed import feed
+from mnemos.engines.feed import Feed
 from mnemos.methods.exchange import Batch, Client, State
 from mnemos.models.functional import Functional
 from mnemos.optim.optimizer import Rate
 
 _R = TypeVar("_R")
+
+
+class Loaders(NamedTuple):
+    """What turns drawn batches into input on a device."""
+
+    training: Loader
+    """With augmentation."""
+    plain: Loader
 
 
 class Rows(Trainees):
@@ -35,33 +46,44 @@ class Rows(Trainees):
         dataset: Dataset,
         functional: Functional,
         requests: Sequence[TrainRequest],
+        loaders: Loaders,
         batch_norm: bool,
     ) -> None:
         """`requests`: in any order; `batch_norm`: whether the model has batch-norm layers."""
         workloads = [workload(request, batch_norm) for request in requests]
-        self.order = sorted(range(len(requests)), key=lambda k: -workloads[k].total)
-        """Which request each row is of."""
-        self.plan, self.layout, self._functional, self._dataset = plan, functional.layout, functional, dataset
-        self._requests = [requests[k] for k in self.order]
-        self._workloads = [workloads[k] for k in self.order]
-        self.parameters = torch.stack([request.model for request in self._requests])
-        self.buffers = torch.stack([request.buffers for request in self._requests])
+        device = loaders.training.device
+        order = sorted(range(len(requests)), key=lambda k: -workloads[k].total)
+        self._row = sorted(range(len(requests)), key=order.__getitem__)
+        """The row of each request."""
+        self.plan, self.layout, self._functional, self._loaders = plan, functional.layout, functional, loaders
+        self._workloads = [workloads[k] for k in order]
+        sorted_requests = [requests[k] for k in order]
+        self._feed = Feed(dataset, sorted_requests, self._workloads, loaders.training, self.layout)
+        labels, classes = dataset.train.labels, len(dataset.classes)
+        self._clients, states, buffers = send(
+            (
+                [view(request, labels, classes) for request in sorted_requests],
+                [request.state for request in sorted_requests],
+                [request.buffers for request in sorted_requests],
+            ),
+            device,
+        )
+        self._requests = [
+            replace(request, state=state) for request, state in zip(sorted_requests, states, strict=True)
+        ]
+        self.parameters = torch.stack([client.start for client in self._clients])
+        self.buffers = torch.stack(buffers)
         self.optimizer = _together(
             [
                 begin(request, w, self.layout)
                 for request, w in zip(self._requests, self.parameters, strict=True)
             ]
         )
-        self.losses, self._seen = torch.zeros(len(requests)), torch.zeros(len(requests))
-        self.generators = [random(request) for request in self._requests]
-        self._clients = [
-            view(request, dataset.train.labels, len(dataset.classes)) for request in self._requests
-        ]
+        self.losses, self._seen = torch.zeros(len(requests), device=device), torch.zeros(len(requests))
         self._client, self._dims = stack(self._clients)
         self._rates = [
             rates(request, todo) for request, todo in zip(self._requests, self._workloads, strict=True)
         ]
-        self._keys = [(plan.seed, request.round, request.client) for request in self._requests]
         self._narrowed: Rows = self
 
     @property
@@ -77,7 +99,7 @@ class Rows(Trainees):
             rows = copy.copy(self)
             rows.parameters, rows.buffers = self.parameters[:count], self.buffers[:count]
             rows.optimizer = {name: values[:count] for name, values in self.optimizer.items()}
-            rows.losses, rows.generators = self.losses[:count], self.generators[:count]
+            rows.losses = self.losses[:count]
             rows._client = _first(count, self._client, self._dims)
             self._narrowed = rows
         return self._narrowed
@@ -88,31 +110,33 @@ class Rows(Trainees):
         paces = [step_rates(pace) for pace in self._rates]
         counts = local.optimizer.counts_epochs
         ends = [frozenset(todo.ends) if counts else frozenset() for todo in self._workloads]
-        fed = feed(self._dataset, self._workloads, self._keys, local.augment)
-        for step, (batch, sizes) in enumerate(fed):
+        for step, (batch, sizes, weights) in enumerate(self._feed.training()):
             active = len(sizes)
             self._seen[:active] += sizes
             over = [row for row in range(active) if step + 1 in ends[row]] if counts else ()
-            yield self.first(active), Step(batch, sizes, [pace[step] for pace in paces[:active]], over)
+            yield self.first(active), Step(batch, weights, [pace[step] for pace in paces[:active]], over)
 
     def samples(self) -> Iterator[tuple[Rows, Batch]]:
         """The batches of one pass over all clients' samples."""
-        passes = [one_pass(request) for request in self._requests]
-        for batch, sizes in feed(self._dataset, passes, self._keys, ()):
+        for batch, sizes, _ in self._feed.one_pass(self._loaders.plain):
             yield self.first(len(sizes)), batch
 
     def trained(self, data_means: State) -> Iterator[tuple[TrainRequest, Client, Trained]]:
-        """Each row, with its request, after its last step."""
-        means = self.losses / self._seen
-        for row, (request, client) in enumerate(zip(self._requests, self._clients, strict=True)):
+        """Each client after its last step, with its request, in the order of the requests."""
+        for row in self._row:
             # Copies: a client's memory must not keep the whole cohort's matrix alive.
             end, buffers = self.parameters[row].clone(), self.buffers[row].clone()
             found, optimizer = (
                 {name: value[row].clone() for name, value in values.items()}
                 for values in (data_means, self.optimizer)
             )
-            done = Trained(end, buffers, self._rates[row], float(means[row]), found, optimizer)
-            yield request, client, done
+            done = Trained(end, buffers, self._rates[row], found, optimizer)
+            yield self._requests[row], self._clients[row], done
+
+    def mean_losses(self, sums: Tensor) -> list[float]:
+        """The mean loss of each client's samples, in the order of the requests."""
+        means = (sums / self._seen).tolist()
+        return [means[row] for row in self._row]
 
     def apply(self, function: Callable[..., _R], *values: Tensor | Batch) -> _R:
         """The function of (values…, client) for every row, by `vmap`."""
@@ -138,7 +162,7 @@ class Rows(Trainees):
 
     def optimise(self, gradient: Tensor, rates: Sequence[float]) -> None:
         """One step of every row; element by element at once, where the optimiser allows it."""
-        local, lr = self.plan.local, _rate(rates)
+        local, lr = self.plan.local, _rate(rates, self.parameters)
 
         def step(parameters: Tensor, gradient: Tensor, state: State, lr: Rate) -> Tensor:
             local.optimizer.step(parameters, gradient, state, lr, local.weight_decay)
@@ -171,7 +195,7 @@ class Rows(Trainees):
 
     def per_sample(self, total: Tensor) -> Tensor:
         """The sums divided by the numbers of the clients' samples."""
-        sizes = torch.tensor([len(request.samples) for request in self._requests])
+        sizes = torch.tensor([len(request.samples) for request in self._requests], device=total.device)
         return total / sizes.view(-1, *[1] * (total.ndim - 1))
 
 
@@ -180,9 +204,9 @@ def _together(states: list[State]) -> State:
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
-def _rate(rates: Sequence[float]) -> Rate:
-    """One number if it is the same for all rows."""
-    return rates[0] if len(set(rates)) == 1 else torch.tensor(rates)[:, None]
+def _rate(rates: Sequence[float], like: Tensor) -> Rate:
+    """One number if it is the same for all rows; else one a row, where another tensor is."""
+    return rates[0] if len(set(rates)) == 1 else like.new_tensor(rates)[:, None]
 
 
 def _rows_of(value: Tensor | Batch) -> Any:

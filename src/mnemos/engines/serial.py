@@ -7,14 +7,20 @@ from collections.abc import Iterable, Iterator
 from pydantic import Field
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
+from mnemos.client.step import Trainees
 from mnemos.client.trainer import Trainer, intra_op
+from mnemos.common.devices import CPU
 from mnemos.data.dataset import Dataset
-from mnemos.engines.engine import Engine, Runner, Work, blame, engines
+from mnemos.engines.devices import DeviceEngine, DeviceRunner, Mirror
+from mnemos.engines.engine import Runner, Work, engines
 from mnemos.methods.exchange import TrainReply
+
+_UNREAD_BYTES = 1e9
+"""Bytes of updates whose losses haven't been read yet, on a device."""
 
 
 @engines.register("serial")
-class Serial(Engine):
+class Serial(DeviceEngine):
     """Trains one client after another, in the main thread."""
 
     intra_op: int = Field(1, ge=1, description="threads inside one tensor operation")
@@ -23,26 +29,31 @@ class Serial(Engine):
     def arithmetic(self) -> Arithmetic:
         """The reference arithmetic, unless options change it."""
         if self.exact:
-            return Arithmetic()
-        return Arithmetic(intra_op=self.intra_op, compile=self.compile)
+            return self.on_device(Arithmetic())
+        return self.on_device(Arithmetic(intra_op=self.intra_op, compile=self.compile))
 
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
-        """A runner with one replica of the model."""
+        """A runner with one replica of the model on each device."""
         return SerialRunner(self, plan.model_copy(update={"arithmetic": self.arithmetic()}), dataset)
 
 
-class SerialRunner(Runner):
-    """Trains one client after another with one replica of the model."""
+class SerialRunner(DeviceRunner):
+    """Trains one client after another, with one replica of the model on each device."""
 
-    def __init__(self, engine: Engine, plan: Plan, dataset: Dataset) -> None:
+    def __init__(self, engine: Serial, plan: Plan, dataset: Dataset) -> None:
         super().__init__(engine, plan)
-        self._trainer = Trainer(plan, dataset)
+        self._trainers = [Trainer(plan, dataset, device) for device in self.devices]
+        self._at_once = 1
+        if self.devices[0] != CPU:
+            layout = self._trainers[0].bound.layout
+            self._at_once = max(len(self.devices), int(_UNREAD_BYTES // (4 * layout.size)))
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
-        """Train the clients of a cohort, each when its update is asked for."""
+        """Train the clients of a cohort, each when its update is asked for; several at once on a device."""
+        mirrors = [Mirror(device) for device in self.devices]
+
+        def begin(device: int, chunk: list[TrainRequest]) -> Trainees:
+            return self._trainers[device].begin(mirrors[device](chunk[0]))
+
         with intra_op(self.plan.arithmetic.intra_op):
-            for request in cohort:
-                try:
-                    yield self._trainer(request)
-                except Exception as error:  # raised again with the client's number
-                    blame(request, error)
+            yield from self.train_in_turn(([request] for request in cohort), begin, self._at_once)

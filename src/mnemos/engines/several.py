@@ -22,7 +22,7 @@ def open_each(engine: Engine, plans: Sequence[Plan], dataset: Dataset, work: Wor
     why = ""
     if isinstance(engine, Auto):
         # All models must be trained with the same engine, and `auto` can time one model only.
-        engine = one_by_one(work, engine.exact)
+        engine = one_by_one(work, engine)
         why = "clients with different models train one by one, unless another engine is asked for"
     with ExitStack() as opened:  # closes the runners that are open if a later one can't be opened
         runners = [opened.enter_context(engine.open(plan, dataset, work)) for plan in plans]

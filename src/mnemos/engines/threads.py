@@ -13,7 +13,9 @@ from pydantic import Field
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
 from mnemos.client.trainer import Trainer, intra_op
 from mnemos.common.cores import cores
+from mnemos.common.devices import CPU
 from mnemos.data.dataset import Dataset
+from mnemos.engines.devices import DeviceEngine
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
 from mnemos.engines.serial import Serial
 from mnemos.methods.exchange import TrainReply
@@ -37,9 +39,14 @@ class Threads(Engine):
         return ThreadsRunner(self, plan, dataset, workers)
 
 
-def one_by_one(work: Work, exact: bool = False) -> Engine:
-    """An engine that trains clients separately: threads if there are several cores and clients, or serial."""
-    return Serial(exact=exact) if cores() == 1 or work.cohort == 1 else Threads(exact=exact)
+def one_by_one(work: Work, engine: DeviceEngine) -> Engine:
+    """An engine that trains clients separately, on the devices of another one and as exactly.
+
+    On the CPU these are threads, if there are several cores and clients.
+    """
+    if engine.devices != (CPU,) or cores() == 1 or work.cohort == 1:
+        return Serial(exact=engine.exact, device=engine.settled().device)
+    return Threads(exact=engine.exact)
 
 
 class ThreadsRunner(Runner):

@@ -9,33 +9,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
-from mnemos.client.step import train
 from mnemos.client.trainer import fresh_model, has_batch_norm, intra_op
 from mnemos.client.workload import workload
+from mnemos.common.devices import CPU, free_memory, release_memory
+from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
-from mnemos.engines.engine import Engine, Runner, Work, blame, engines
-from mnemos.engines.rows import Rows
+from mnemos.engines.devices import DeviceEngine, DeviceRunner, Mirror
+from mnemos.engines.engine import Runner, Work, engines
+from mnemos.engines.rows import Loaders, Rows
 from mnemos.engines.threads import one_by_one
-from mnemos.errors import ConfigError
+from mnemos.errors import ConfigError, MnemosError
 from mnemos.methods.exchange import TrainReply
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import Dropout
 from mnemos.models.functional import Functional
 from mnemos.models.trial import trial
 
+_CPU_BYTES = 1e9
+"""Bytes that a chunk takes on the CPU, where larger ones leave the cache and are no faster."""
+_SHARE = 0.8
+"""Share of a device's free memory that a chunk takes."""
+
 
 @engines.register("vmap")
-class Vmap(Engine):
+class Vmap(DeviceEngine):
     """Many clients at once by `torch.func.vmap`; fast for small models, where calls cost more than sums."""
 
-    memory: float = Field(1.0, gt=0, description="gigabytes a chunk of clients may take")
+    memory: float | None = Field(
+        None, gt=0, description="gigabytes a chunk of clients may take; null: 1, or what a device has free"
+    )
     intra_op: int = Field(1, ge=1, description="threads inside one tensor operation; more for larger models")
     chunk: int = Field(0, ge=0, description="clients at once; 0: as many as fit into `memory`")
 
@@ -47,29 +56,37 @@ class Vmap(Engine):
 
     def arithmetic(self) -> Arithmetic:
         """Batched products add up in another order."""
-        return Arithmetic(channels_last=False, intra_op=self.intra_op, vmap=True)
+        return self.on_device(Arithmetic(channels_last=False, intra_op=self.intra_op, vmap=True))
 
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
         """One replica, whose parameters are replaced by rows of the cohort's matrix."""
         optimizer = type(plan.local.optimizer)
         if not optimizer.vectorised:
-            runner = one_by_one(work).open(plan, dataset, work)
+            runner = one_by_one(work, self).open(plan, dataset, work)
             runner.why = f"vmap can't run the optimizer '{optimizer.name}', whose clients train one by one"
             return runner
         plan = plan.model_copy(update={"arithmetic": self.arithmetic()})
         return VmapRunner(self, plan, dataset)
 
 
-class VmapRunner(Runner):
-    """Trains chunk after chunk of a cohort."""
+class _Replica(NamedTuple):
+    """What trains chunks on one device."""
+
+    functional: Functional
+    loaders: Loaders
+
+
+class VmapRunner(DeviceRunner):
+    """Trains chunk after chunk of a cohort, on the devices in turn."""
 
     def __init__(self, engine: Vmap, plan: Plan, dataset: Dataset) -> None:
         super().__init__(engine, plan)
+        self._options, self._dataset = engine, dataset
         module = fresh_model(plan, dataset).train()
         if any(isinstance(part, Dropout) for part in module.modules()):
             raise ConfigError("vmap can't run a model with dropout; allowed: auto, serial, threads", "engine")
         self._batch_norm = has_batch_norm(module)
-        self._functional = Functional(module)
+        self._layout = Functional(module).layout  # which also replaces batch-norm by its masked form
         changed = changed_buffers(module, dataset.shape, training=True)
         if changed:
             raise ConfigError(
@@ -77,35 +94,82 @@ class VmapRunner(Runner):
                 "allowed: auto, serial, threads",
                 "engine",
             )
-        self._dataset = dataset
-        self._chunk, self._memory = engine.chunk, engine.memory * 1e9
-        self._per_sample, self._per_client = self._sizes()
+        self._per_sample, self._per_client = self._sizes(module)
+        self._replicas = [self._replica(device) for device in self.devices]
+        self._proven = self.devices[0] == CPU
+        """Whether a whole cohort has been trained in chunks of this size without running out of memory."""
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
         """The updates of a cohort, chunk after chunk."""
         with intra_op(self.plan.arithmetic.intra_op):
-            for chunk in self._chunks(cohort):
-                try:
-                    updates = self._train(chunk)
-                except Exception as error:  # named, and raised again
-                    blame(chunk[0], error)
-                yield from updates
+            if self._proven:
+                yield from self._trained(cohort)
+                return
+            requests = list(cohort)
+            replies = self._tried(requests)
+            while replies is None:
+                replies = self._tried(requests)
+            self._proven = bool(replies)
+            yield from replies
 
-    def _train(self, requests: list[TrainRequest]) -> list[TrainReply]:
-        """The updates of one chunk, in its order."""
-        rows = Rows(self.plan, self._dataset, self._functional, requests, self._batch_norm)
-        replies = dict(zip(rows.order, train(rows), strict=True))
-        return [replies[k] for k in range(len(requests))]
+    def _tried(self, requests: list[TrainRequest]) -> list[TrainReply] | None:
+        """The updates of a whole cohort; None if a device has run out of memory: chunks are halved then.
+
+        All of the cohort is trained again, so that the result is that of the smaller chunks from the start.
+        """
+        size = max((len(chunk) for chunk in self._chunks(requests)), default=1)
+        try:
+            return list(self._trained(requests))
+        except torch.OutOfMemoryError as error:
+            if size == 1:
+                raise MnemosError(
+                    f"a device has no memory left for a single client ({str(error).splitlines()[0]}); "
+                    "engine.device=cpu, a smaller local.batch or a smaller model needs less"
+                ) from None
+        for device in self.devices:
+            release_memory(device)
+        # Kept in the engine's record, and so on resume.
+        self._options = self._options.model_copy(update={"chunk": size // 2})
+        self.engine = self._options.settled()
+        return None
+
+    def _trained(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
+        mirrors = [Mirror(device) for device in self.devices]
+
+        def begin(device: int, chunk: list[TrainRequest]) -> Rows:
+            return self._rows(self._replicas[device], [mirrors[device](request) for request in chunk])
+
+        return self.train_in_turn(self._chunks(cohort), begin, len(self.devices))
+
+    def _replica(self, device: torch.device) -> _Replica:
+        module = fresh_model(self.plan, self._dataset).train().to(device)
+        augmented, plain = (
+            # In the order of axes that models have by default: vmap knows no other.
+            Loader(self._dataset, augment, channels_last=False, device=device)
+            for augment in (self.plan.local.augment, ())
+        )
+        return _Replica(Functional(module), Loaders(augmented, plain))
+
+    def _rows(self, replica: _Replica, requests: list[TrainRequest]) -> Rows:
+        return Rows(self.plan, self._dataset, replica.functional, requests, replica.loaders, self._batch_norm)
+
+    def _memory(self) -> float:
+        """Bytes that a chunk may take."""
+        if self._options.memory is not None:
+            return self._options.memory * 1e9
+        free = [free_memory(device) for device in self.devices]
+        known = [some for some in free if some is not None]
+        return _SHARE * min(known) if known else _CPU_BYTES
 
     def _chunks(self, cohort: Iterable[TrainRequest]) -> Iterator[list[TrainRequest]]:
         """As many clients at a time as asked for, or as fit into memory."""
         chunk: list[TrainRequest] = []
-        width = 0
+        width, most, memory = 0, self._options.chunk, self._memory()
         for request in cohort:
             wider = max(width, min(self.plan.local.batch, len(request.samples)))
             each = self._per_client + self._traced(request)
             bytes_needed = (len(chunk) + 1) * (self._per_sample * wider + each)
-            full = len(chunk) == self._chunk if self._chunk else bytes_needed > self._memory
+            full = len(chunk) == most if most else bytes_needed > memory
             if chunk and full:
                 yield chunk
                 chunk, wider = [], min(self.plan.local.batch, len(request.samples))
@@ -118,10 +182,10 @@ class VmapRunner(Runner):
         """Bytes of a client's steps, if they are traced: where each started, and its batch."""
         if self.plan.method.correction.traced is None:
             return 0
-        layout, inputs = self._functional.layout, math.prod(self._dataset.shape) * request.plan.local.batch
+        layout, inputs = self._layout, math.prod(self._dataset.shape) * request.plan.local.batch
         return 4 * workload(request, self._batch_norm).total * (layout.size + layout.buffer_size + inputs)
 
-    def _sizes(self) -> tuple[int, int]:
+    def _sizes(self, module: nn.Module) -> tuple[int, int]:
         """Bytes that one sample of a batch, and one client, take in a step."""
         numbers = 0
 
@@ -129,8 +193,8 @@ class VmapRunner(Runner):
             nonlocal numbers
             numbers += output.numel() if isinstance(output, Tensor) else 0
 
-        layout = self._functional.layout
-        with trial(self._functional.module, training=True) as twin:
+        layout = self._layout
+        with trial(module, training=True) as twin:
             for part in twin.modules():
                 if not list(part.children()):
                     part.register_forward_hook(count)

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from mnemos.client.messages import reply_from_bytes, reply_to_bytes
+from mnemos.common.devices import send
 from mnemos.data.partition import Ints
 from mnemos.errors import ConfigError
 from mnemos.faults.fault import ATTACKERS, MEMORY, Tampering, faults, some
@@ -135,7 +136,8 @@ class Attack(Tampering):
             memory[name] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
             return update
         first = reply_from_bytes(memory[name].numpy().tobytes())
-        first = replace(first, state=update.state)
+        delta, buffers, change = send((first.delta, first.buffers, first.change), update.delta.device)
+        first = replace(first, delta=delta, buffers=buffers, change=change, state=update.state)
         return replace(first, round=update.round) if self.kind == "stale" else first
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from mnemos.data.partition import Ints
 from mnemos.faults.fault import ATTACKERS, MEMORY, Collusion, faults, some
 from mnemos.methods.exchange import State, TrainReply
-from mnemos.vector import square_distances, square_sum
+from mnemos.vector import square_distances, square_sum, total
 
 _TARGET = f"{MEMORY}collusion.mimic"
 """The name under which the client to copy is remembered."""
@@ -114,9 +114,7 @@ class Colluders(Collusion):
             spare = float(distances.sum(1).max()) - sum(map(square_sum, gaps))
             return math.sqrt(max(0.0, spare) / (square * len(gaps)))
         most = float(distances.max())
-        return min(
-            _root(square, float((direction * gap).numpy().sum()), square_sum(gap) - most) for gap in gaps
-        )
+        return min(_root(square, total(direction * gap), square_sum(gap) - most) for gap in gaps)
 
     def _copied(self, known: Sequence[TrainReply], memory: State) -> TrainReply:
         """The update of the client that was chosen in an earlier round, or of one that is chosen now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -13,6 +14,7 @@ from mnemos.client.messages import TrainRequest
 from mnemos.client.reply import Trained, begin, finish, view
 from mnemos.client.workload import rates, workload
 from mnemos.common import rng
+from mnemos.common.devices import send
 from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Ints
 from mnemos.faults.fault import Pretence, faults, some
@@ -50,10 +52,10 @@ class FreeRiders(Pretence):
             return self.scale * last
         size = self.scale * (_rms(last) or 0.01 * _rms(request.model))
         generator = rng.generator(request.plan.seed, "free-riders", request.round, request.client)
-        noise = torch.randn(len(request.model), generator=generator)
-        if self.kind == "noise":
-            return size * noise
-        return size * (self._agreed(request, layout) + _OWN * noise)
+        drawn = torch.randn(len(request.model), generator=generator)
+        if self.kind == "low-rank":
+            drawn = self._agreed(request, layout) + _OWN * drawn
+        return size * drawn.to(request.model.device)
 
     def _agreed(self, request: TrainRequest, layout: Layout) -> Tensor:
         """The part that all free riders of a round have in common, of variance 1."""
@@ -71,12 +73,15 @@ class FreeRiders(Pretence):
 
 def pretended(request: TrainRequest, delta: Tensor, dataset: Dataset, layout: Layout) -> TrainReply:
     """The update of a client that sends this change instead of training."""
-    client = view(request, dataset.train.labels, len(dataset.classes))
+    device = request.model.device
+    client, state, buffers = send(
+        (view(request, dataset.train.labels, len(dataset.classes)), request.state, request.buffers), device
+    )
+    request = replace(request, state=state)
     pace = rates(request, workload(request, batch_norm=False))
-    state = begin(request, request.model, layout)
-    # It has no loss: NaN keeps it out of the records.
-    done = Trained(request.model + delta, request.buffers, pace, float("nan"), {}, state)
-    return finish(request, client, done)
+    optimizer = begin(request, request.model, layout)
+    # It has no loss: NaN, which `finish` leaves, keeps it out of the records.
+    return finish(request, client, Trained(request.model + delta, buffers, pace, {}, optimizer))
 
 
 _OWN = 0.1

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnemos.common.cores import cores
+from mnemos.common.devices import CPU
 from mnemos.data.augment import normalise, to_channels_last
 from mnemos.data.dataset import Dataset, Split
 from mnemos.measures.measure import Scores
@@ -33,7 +34,7 @@ class Judge(Protocol):
 
 
 class Evaluator:
-    """A replica in evaluation mode, shared by a few threads.
+    """A replica in evaluation mode, on a device or shared by a few threads.
 
     Samples are evaluated in chunks of a fixed size on one intra-op thread each, so a result depends neither
     on the engine nor on the number of cores.
@@ -45,33 +46,40 @@ class Evaluator:
         dataset: Dataset,
         in_batches: bool = False,
         read: Callable[[Tensor], Tensor] | None = None,
+        device: torch.device = CPU,
     ) -> None:
-        """`in_batches`: batch-norm uses each chunk's own statistics instead of the buffers.
+        """`module` is moved to the device. `in_batches`: batch-norm uses each chunk's own statistics.
 
         `read` turns a model's outputs into logits of the classes, if these aren't the same.
         """
-        self._bound = Bound(module)
+        self._bound, self._device = Bound(module.to(device)), device
         self._module = module.eval()
         self._in_batches, self._read = in_batches, read
         if in_batches:
             use_batch_statistics(module)
-        self._mean = torch.tensor(dataset.mean)
-        self._std = torch.tensor(dataset.std)
+        self._mean = torch.tensor(dataset.mean, device=device)
+        self._std = torch.tensor(dataset.std, device=device)
         self._channels_last = len(dataset.shape) == 3 and channels_last_is_safe(module)
-        self._pool = ThreadPoolExecutor(cores(), "evaluate", torch.set_num_threads, (1,))
+        # A device does one thing after the other, and needs no threads to be kept busy.
+        threads = cores() if device == CPU else 1
+        self._pool = ThreadPoolExecutor(threads, "evaluate", torch.set_num_threads, (1,))
 
     def __call__(self, model: Tensor, buffers: Tensor, split: Split, indices: Tensor | None = None) -> Scores:
-        """Scores of a model on (some samples of) a split."""
+        """Scores of a model on (some samples of) a split, on the host."""
         self._bound.load(model, buffers)
-        labels = split.labels if indices is None else split.labels[indices]
+        known = split.labels if indices is None else split.labels[indices]
+        there, where = split.on(self._device), None if indices is None else indices.to(self._device)
+        labels = there.labels if where is None else there.labels[where]
+        if there.samples.device != self._device:  # too large for it: they are sent chunk by chunk
+            where = indices
 
-        def predict(where: slice) -> tuple[Tensor, Tensor]:
-            samples = split.samples[where] if indices is None else split.samples[indices[where]]
-            return self._predict(samples, labels[where])
+        def predict(chunk: slice) -> Tensor:
+            samples = there.samples[chunk] if where is None else there.samples[where[chunk]]
+            return self._predict(samples.to(self._device), labels[chunk])
 
-        parts = list(self._pool.map(predict, self._chunks(len(labels))))
-        logits, losses = (torch.cat(column) for column in zip(*parts, strict=True))
-        return Scores(logits, labels, losses)
+        # Logits and losses side by side, so that they come back in one piece.
+        found = torch.cat(list(self._pool.map(predict, self._chunks(len(known))))).cpu()
+        return Scores(found[:, :-1].contiguous(), known, found[:, -1].contiguous())
 
     def _chunks(self, count: int) -> list[slice]:
         starts = list(range(0, count, _CHUNK))
@@ -80,14 +88,15 @@ class Evaluator:
         return [slice(a, b) for a, b in pairwise([*starts, count])]
 
     @torch.no_grad()
-    def _predict(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _predict(self, samples: Tensor, labels: Tensor) -> Tensor:
+        """Logits, and in the last column losses, of some samples [B, C + 1]."""
         x = normalise(samples, self._mean, self._std)
         alone = self._in_batches and len(x) == 1  # one sample has no statistics: it is doubled
         x = torch.cat([x, x]) if alone else x
         logits = self._module(to_channels_last(x) if self._channels_last else x)[: len(labels)]
         if self._read is not None:
             logits = self._read(logits)
-        return logits, F.cross_entropy(logits, labels, reduction="none")
+        return torch.cat([logits, F.cross_entropy(logits, labels, reduction="none")[:, None]], 1)
 
     def close(self) -> None:
         """End the threads."""

@@ -17,6 +17,7 @@ class WeightedMean:
     """
 
     def __init__(self, layout: Layout) -> None:
+        # On the CPU until the first update shows where updates are.
         self._delta = layout.zeros()
         self._weight: Tensor | float = 0.0
         self._buffers = torch.zeros(layout.buffer_size)
@@ -39,6 +40,8 @@ class WeightedMean:
         )
 
     def _add(self, update: TrainReply, delta: Tensor, weight: Weight) -> None:
+        if not self._clients:
+            self._delta, self._buffers = torch.zeros_like(delta), torch.zeros_like(update.buffers)
         _accumulate(self._delta, delta, weight.parameters)
         self._weight = self._weight + weight.parameters
         _accumulate(self._buffers, update.buffers, weight.buffers)

@@ -250,6 +250,11 @@ class Method(Part):
         """The parameters after a step, from those that the optimiser's step on the batch has led to."""
         return self.correction.after_step(parameters, net, self.objective, batch, client)
 
+    @cached_property
+    def looks_at_data(self) -> bool:
+        """Whether some part passes over the client's data, before or after its training."""
+        return any(part.data_pass_at is not None for part in self.parts)
+
     def passes_data(self, when: When) -> bool:
         """Whether some part passes over the client's data then."""
         return any(part.data_pass_at == when for part in self.parts)

@@ -25,7 +25,8 @@ def near_zero(scores: Tensor, counted: Callable[[Tensor], Tensor] | None = None)
 
     `counted` maps scores to those whose exponentials are summed; the largest one of these is subtracted.
     """
-    if not torch._C._are_functorch_transforms_active():  # inside a transform, values can't be inspected
+    # Inside a transform values can't be inspected, and on a device the program would wait for them.
+    if scores.device.type == "cpu" and not torch._C._are_functorch_transforms_active():
         least, most = scores.detach().aminmax()
         if float(most) <= _LARGE and float(least) >= -_LARGE:
             return scores

@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from mnemos.common.devices import double
 from mnemos.optim.optimizer import Optimizer, Rate, State, optimizers
 from mnemos.vector import Layout
 
@@ -39,9 +40,9 @@ class Adam(Optimizer):
         mean = state["mean"].lerp_(gradient, 1 - self.beta1)
         square = state["square"].mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
         # 1 − 0.999 in single precision would be off by 5e-5.
-        steps = state["steps"].add_(1).double()
-        rate = (lr / (1 - self.beta1**steps)).to(mean.dtype)
-        root = (1 - self.beta2**steps).sqrt().to(mean.dtype)
+        steps = double(state["steps"].add_(1))
+        rate = (lr / (1 - self.beta1**steps)).to(mean)
+        root = (1 - self.beta2**steps).sqrt().to(mean)
         parameters.sub_((square.sqrt() / root).add_(self.eps).reciprocal_().mul_(mean).mul_(rate))
 
 

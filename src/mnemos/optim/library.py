@@ -12,6 +12,7 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
+from mnemos.common.devices import CPU
 from mnemos.common.imports import import_path, note
 from mnemos.errors import ConfigError
 from mnemos.optim.optimizer import Optimizer, Rate, State, optimizers
@@ -30,9 +31,16 @@ class _Live:
     Such an optimiser keeps numbers in two places: a dictionary for each parameter, and its parameter group.
     """
 
-    def __init__(self, make: Callable[[list[nn.Parameter]], torch.optim.Optimizer], layout: Layout) -> None:
+    def __init__(
+        self,
+        make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+        layout: Layout,
+        device: torch.device = CPU,
+    ) -> None:
         self._layout = layout
-        self._parameters = {slot.name: nn.Parameter(torch.ones(slot.shape)) for slot in layout.parameters}
+        self._parameters = {
+            slot.name: nn.Parameter(torch.ones(slot.shape, device=device)) for slot in layout.parameters
+        }
         self._optimizer = make(list(self._parameters.values()))
         (self._group,) = self._optimizer.param_groups
         self._given = dict(self._group)
@@ -140,8 +148,8 @@ class Adapter(Optimizer):
 
     def init(self, parameters: Tensor, layout: Layout) -> State:
         """A state of zeros with the names and shapes that the optimiser has after its first step."""
-        stepped = self._stepped(layout)
-        return _State(stepped.numbers, _Live(self.make, layout), stepped)
+        stepped = self._stepped(layout, parameters.device)
+        return _State(stepped.numbers, _Live(self.make, layout, parameters.device), stepped)
 
     def step(self, parameters: Tensor, gradient: Tensor, state: State, lr: Rate, decay: float) -> None:
         """One step in place; the class decides whether weight decay is coupled."""
@@ -151,11 +159,11 @@ class Adapter(Optimizer):
         state.live.step(parameters, gradient, lr, decay)
         state.renew()
 
-    def _stepped(self, layout: Layout) -> _Live:
+    def _stepped(self, layout: Layout, device: torch.device = CPU) -> _Live:
         """An optimiser after a step on arbitrary numbers, which creates everything that it keeps."""
         try:
-            live = _Live(self.make, layout)
-            live.step(torch.ones(layout.size), torch.ones(layout.size), 1e-3, 0.0)
+            live, ones = _Live(self.make, layout, device), torch.ones(layout.size, device=device)
+            live.step(ones, ones.clone(), 1e-3, 0.0)
         except ConfigError:
             raise
         except Exception as error:  # such as wrong options

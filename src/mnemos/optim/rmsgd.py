@@ -83,7 +83,7 @@ class Rmsgd(Optimizer):
     def epoch(self, parameters: Tensor, state: State, layout: Layout, lr: float) -> None:
         """Compute the layers' new rates."""
         layers, before = self._layers(layout)
-        gain = layer_values(parameters[None], layout, "knowledge-gain")[0, layers].to(parameters.dtype)
+        gain = layer_values(parameters[None], layout, "knowledge-gain")[0, layers].to(parameters)
         eta, zeta, rates, done = state["eta"], state["zeta"], state["rates"], int(state["epochs"])
         first = layout.parameters[before.count(-1)].start
         if done and self.step_size and done % self.step_size == 0:
@@ -95,7 +95,7 @@ class Rmsgd(Optimizer):
         if done:
             state["ready"].logical_or_(gain > _NOTHING)
             eta.copy_(torch.where(state["ready"] > 0, eta, 1.0))
-        of_tensors = eta[torch.tensor(before).clamp_min(0)]
+        of_tensors = eta[torch.tensor(before, device=eta.device).clamp_min(0)]
         rates[first:] = layout.expand(of_tensors)[first:]
         state["gain"].copy_(gain)
         state["epochs"].add_(1)

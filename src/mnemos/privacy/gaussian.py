@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from mnemos.common import rng
+from mnemos.common.devices import double
 from mnemos.common.registry import Options
 from mnemos.errors import ConfigError
 from mnemos.methods.exchange import Aggregate, Server, State, TrainReply, Weight
@@ -112,13 +113,13 @@ class Gaussian(Privacy):
         """The clipped update, with its share of the noise if clients add it, and what is uploaded beside."""
         bound, scale, bit_scale = received[_TERMS].tolist()
         kept, inside = clipped(delta, bound)
-        bit = 0.5 if inside else -0.5
+        bit: Tensor | float = torch.where(inside, 0.5, -0.5) if isinstance(inside, Tensor) else inside - 0.5
         if self.at == "clients":
             noise, bit_noise = self.draw(kept, bit, seed, round, client)
             kept, bit = kept + scale * noise, bit + bit_scale * bit_noise
-        return kept, ({_INSIDE: torch.tensor(bit)} if self.adaptive else {})
+        return kept, ({_INSIDE: torch.as_tensor(bit, device=delta.device)} if self.adaptive else {})
 
-    def draw(self, value: Tensor, bit: float, seed: int, *keys: int) -> tuple[Tensor, float]:
+    def draw(self, value: Tensor, bit: Tensor | float, seed: int, *keys: int) -> tuple[Tensor, float]:
         """Standard normal noise for a vector, and for the number beside it.
 
         With a secret, the noise is also keyed by the value that it protects. The same noise on two different
@@ -126,24 +127,36 @@ class Gaussian(Privacy):
         """
         key = self.key(seed)
         if self.secret:
-            protected = hashlib.blake2b(value.numpy().tobytes() + repr(bit).encode(), digest_size=32)
+            protected = hashlib.blake2b(
+                value.cpu().numpy().tobytes() + repr(float(bit)).encode(), digest_size=32
+            )
             key = f"{key}:{protected.hexdigest()}"
         noise = rng.normal(len(value) + 1, key, "privacy", *keys)
-        return noise[:-1], float(noise[-1])
+        return noise[:-1].to(value.device), float(noise[-1])
 
 
-def clipped(delta: Tensor, bound: float) -> tuple[Tensor, bool]:
+def clipped(delta: Tensor, bound: float) -> tuple[Tensor, Tensor | bool]:
     """(Δ · min(1, C / ‖Δ‖), whether Δ was within C); an update that isn't finite becomes 0.
 
     A longer update becomes shorter than C by a millionth, which is more than rounding can add: the bound
     holds to the last bit, and clipping an update again changes nothing.
     """
+    if delta.device.type != "cpu":
+        return _clipped_there(delta, bound)
     norm = math.sqrt(square_sum(delta))
     if norm <= bound:
         return delta, True
     if not math.isfinite(norm):
         return torch.zeros_like(delta), False
     return delta * ((1 - 1e-6) * bound / norm), False
+
+
+def _clipped_there(delta: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+    """`clipped` without waiting for the delta's device."""
+    norm = double(delta).square().sum().sqrt().to(delta.device)
+    inside = norm <= bound
+    factor = torch.where(inside, 1.0, (1 - 1e-6) * bound / norm).to(delta.dtype)
+    return torch.where(norm.isfinite(), delta * factor, 0.0), inside
 
 
 @dataclass(frozen=True)
@@ -219,7 +232,7 @@ class NoisySum:
         noise = share * mechanism.update_noise * self.clip
         self._longest = self.clip + noise * (math.sqrt(layout.size) + _SIGMAS)
         self._widest = 0.5 + share * mechanism.bit_noise * _SIGMAS
-        self._sum, self._inside, self._replies = layout.zeros(), 0.0, 0
+        self._sum, self._inside, self._replies = torch.zeros_like(server.model), 0.0, 0
 
     def add(self, update: TrainReply, weight: Weight) -> None:
         """Add one update; all have the same weight."""

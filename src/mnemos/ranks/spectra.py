@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from mnemos.common.cores import cores
+from mnemos.common.devices import double
 from mnemos.ranks.evbmf import evbmf
 from mnemos.vector import Kind, Layout, Slot
 
@@ -57,7 +58,7 @@ class Spectra:
     def of(self, quantity: Quantity, noisy: bool = False) -> Tensor:
         """A quantity of every layer's sides [K, layers, 2], in double precision; noisy: before EVBMF."""
         if not self.layers:
-            return self._models.new_zeros(len(self._models), 0, len(SIDES), dtype=torch.float64)
+            return torch.zeros(len(self._models), 0, len(SIDES), dtype=torch.float64)
         spectra = self._noisy if noisy else self._kept
         found = {
             (slot.name, side): values
@@ -107,15 +108,19 @@ def _unfolded(slot: Slot, side: Side) -> _Shape:
 
 
 def _singular_values(models: Tensor, slot: Slot, side: Side) -> Tensor:
-    """The singular values [K, L] of a layer's unfolding, descending."""
+    """The singular values [K, L] of a layer's unfolding, descending, on the CPU.
+
+    They are few, and what is made of them takes decisions.
+    """
     tensors = models[:, slot.start : slot.stop].view(-1, *slot.shape)
-    matrices = (tensors.transpose(1, 2) if side == "in" else tensors).flatten(2).double()
+    matrices = (tensors.transpose(1, 2) if side == "in" else tensors).flatten(2)
+    matrices = double(matrices)
     finite = matrices.isfinite().flatten(1).all(1)
     matrices = torch.where(finite[:, None, None], matrices, 0.0)
     if matrices.shape[1] > matrices.shape[2]:
         matrices = matrices.mT
     eigenvalues: Tensor = torch.linalg.eigvalsh(matrices @ matrices.mT)
-    return eigenvalues.flip(-1).clamp_min(0).sqrt()
+    return eigenvalues.flip(-1).clamp_min(0).sqrt().cpu()
 
 
 def _on_threads(jobs: list[tuple[Any, ...]]) -> list[Any]:

@@ -184,9 +184,9 @@ def _undone(deltas: Tensor, factors: Tensor, good: Tensor) -> Tensor:
         return torch.zeros_like(factors)
     factors = factors * good
     if bool((factors < 1).any()):
-        deltas = deltas * factors.to(deltas.dtype)[:, None]
+        deltas = deltas * factors.to(deltas)[:, None]
     total = deltas.sum(0)
-    along, squares = (deltas @ total).double(), _norms(deltas).square()
+    along, squares = (deltas @ total).cpu().double(), _norms(deltas).square()
     return (squares - along) / (_norms(total[None]).square() - 2 * along + squares).clamp_min(_TINY)
 
 
@@ -229,9 +229,10 @@ def _others(values: Tensor) -> Tensor:
 
 
 def _norms(rows: Tensor) -> Tensor:
-    """The norm of each row [K, …] in double precision, in which no finite float32 overflows."""
+    """The norm of each row [K, …] on the CPU, in double precision, in which no finite float32 overflows."""
+    rows = rows.cpu() if rows.device.type == "mps" else rows  # which knows no double precision
     norms: Tensor = torch.linalg.vector_norm(rows.reshape(len(rows), -1), dim=1, dtype=torch.float64)
-    return norms
+    return norms.cpu()
 
 
 def _picked(clients: list[int], chosen: Tensor) -> list[int]:

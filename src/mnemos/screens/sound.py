@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -89,23 +90,32 @@ class Form:
                 return "too large" if tensor.numel() > kind.shape.numel() else "wrong shape"
         if not _plausible(update.samples, asked.samples) or not _plausible(update.steps, asked.steps):
             return "wrong counts"
-        if (trained and not abs(update.loss) <= LARGEST_LOSS) or not all(map(_finite, found)):
+        if (trained and not abs(update.loss) <= LARGEST_LOSS) or not _all_finite(found):
             return NOT_FINITE
         return None
 
 
 def measurable(buffers: Tensor, layout: Layout) -> bool:
     """Whether buffers can come from batch-norm: variances and counters are in their range."""
-    for name, values in layout.buffer_views(buffers).items():
-        most = _STATISTICS.get(name.rpartition(".")[2])
-        if most is not None and not bool(((values >= 0) & (values <= most)).all()):
-            return False
-    return True
+    kinds = [(slot, _STATISTICS.get(slot.name.rpartition(".")[2])) for slot in layout.buffers]
+    bounded = [(slot, most) for slot, most in kinds if most is not None]
+    if not bounded:
+        return True
+    values = buffers.cpu()  # at once from a device; they are small beside a model
+    parts = ((values[slot.start : slot.stop], most) for slot, most in bounded)
+    return all(bool(((part >= 0) & (part <= most)).all()) for part, most in parts)
 
 
 def _plausible(count: object, most: int) -> bool:
     """Whether a reported count is an integer from 1 to `most`."""
     return type(count) is int and 1 <= count <= most
+
+
+def _all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether all numbers are finite; waits for a device once."""
+    if tensors[0].device.type == "cpu":
+        return all(map(_finite, tensors))
+    return bool(torch.stack([tensor.isfinite().all() for tensor in tensors]).all())
 
 
 def _finite(tensor: Tensor) -> bool:

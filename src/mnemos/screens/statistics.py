@@ -49,8 +49,9 @@ class Distance:
 
     def __call__(self, buffers: Sequence[Tensor], steps: Tensor, server: Tensor) -> dict[str, Tensor]:
         """One number per client [K] for each kind of buffers, from clients' buffers and local steps [K]."""
-        server = server.double()
-        difference = torch.stack(list(buffers)).double() - server
+        # Buffers are small beside a model, and a few dozen operations aren't worth a device's while.
+        server = server.cpu().double()
+        difference = torch.stack(list(buffers)).cpu().double() - server
         variances = server[self._variances].clamp_min(0)
         layers = torch.zeros_like(self._sizes).index_add_(0, self._layer, variances) / self._sizes
         spread = variances + _FLOOR * layers[self._layer] + _EPSILON

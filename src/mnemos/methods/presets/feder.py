@@ -70,7 +70,10 @@ class LayerMetric(Weighting):
         for weights, means in zip(
             _table(self.shares(metrics, self.floor_in)), _table(self.shares(metrics, "both")), strict=True
         ):
-            yield Weight(_spread(weights, *parameters), _spread(means, *buffers))
+            yield Weight(
+                _spread(weights, *parameters).to(cohort.start.device),
+                _spread(means, *buffers).to(cohort.start.device),
+            )
 
     def shares(self, metrics: Tensor, floor_in: Literal["both", "denominator"]) -> Tensor:
         """α [K, layers], from metrics [K, layers]."""

@@ -57,7 +57,7 @@ class _Normalised(WeightedMean):
     def result(self) -> Aggregate:
         """The normalised mean, times the mean number of effective steps."""
         mean = super().result()
-        work = self._mean(torch.as_tensor(self._work))
+        work = self._mean(mean.delta.new_tensor(self._work) if isinstance(self._work, float) else self._work)
         return replace(mean, delta=work * mean.delta)
 
 
@@ -91,7 +91,7 @@ class Normalised(ServerStep):
     def upload(self, done: Finished) -> tuple[State, State]:
         """aᵢ."""
         factors = tuple((steps, rate / done.local.lr) for steps, rate in done.rates)
-        return {_WORK: torch.tensor(effective_steps(done.local.optimizer, factors))}, {}
+        return {_WORK: done.end.new_tensor(effective_steps(done.local.optimizer, factors))}, {}
 
     def plausible(
         self, update: TrainReply, received: State, local: Local, rates: Callable[[], Rates]

@@ -28,6 +28,7 @@ class _Agreeing(WeightedMean):
 
     def add(self, update: TrainReply, weight: Weight) -> None:
         """Add an update."""
+        self._signs = self._signs.to(update.delta.device)
         super().add(update, weight)
         self._signs += weight.parameters * torch.sign(update.delta)
 

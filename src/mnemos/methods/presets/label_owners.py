@@ -55,7 +55,7 @@ class LabelOwners(Single):
     def weigh(self, update: TrainReply, layout: Layout) -> Weight:
         """A weight for each parameter; buffers are weighted by aₖ."""
         weight = float(update.samples) if self.by == "samples" else 1.0
-        weights = torch.full((layout.size,), weight)
+        weights = torch.full_like(update.delta, weight)
         held = update.change[_HELD]
         for slot in classifier(layout):
             weights[slot.start : slot.stop].view(len(held), -1).mul_(held[:, None])

@@ -51,7 +51,7 @@ class Contrastive(Term):
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """The model at the end is kept by the client; nothing is sent."""
-        return {}, {_PREVIOUS: done.end, _SEEN: torch.ones(())}
+        return {}, {_PREVIOUS: done.end, _SEEN: done.end.new_ones(())}
 
 
 @methods.register("moon")

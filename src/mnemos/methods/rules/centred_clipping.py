@@ -47,13 +47,13 @@ class CentredClipping(Together):
     def combine(self, deltas: Tensor, buffers: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
         """v after the last iteration."""
         # In double precision, because the difference of two large floats may overflow.
-        size = deltas.shape[1]
-        centre = self._occasion.state.get(_CENTRE, torch.zeros(size)).double()
+        nothing = deltas.new_zeros(deltas.shape[1])
+        centre = self._occasion.state.get(_CENTRE, nothing).double()
         mass = weights.parameters.double().sum(0)
         for _ in range(self.iterations):
             lengths = [math.sqrt(square_sum(delta.double() - centre)) for delta in deltas]
             radius = self.radius or sorted(lengths)[(len(lengths) - 1) // 2]
-            moved = torch.zeros(size, dtype=torch.float64)
+            moved = torch.zeros_like(centre)
             for delta, length, weight in zip(deltas, lengths, weights.parameters, strict=True):
                 kept = radius / length if length > radius else 1.0
                 moved += weight.double() * kept * (delta.double() - centre)

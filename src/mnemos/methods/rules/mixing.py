@@ -63,7 +63,7 @@ class Nearest(Mixing):
         """The mean of each update's nearest ones; weights don't matter for distances."""
         count = len(deltas)
         near = count - min(largest_bad(self.bad, count), (count - 1) // 2)
-        nearest = square_distances(deltas).sort(dim=-1, stable=True).indices[:, :near]
+        nearest = square_distances(deltas).sort(dim=-1, stable=True).indices[:, :near].to(deltas.device)
         # Sums run in the cohort's order, so that the same neighbours make exactly the same row.
         groups = nearest.sort(dim=-1).values
         return torch.stack([_mean(deltas[group], weights[group]) for group in groups]), weights
@@ -93,7 +93,7 @@ class Bucketing(Mixing):
         by_client = torch.tensor(clients).argsort(stable=True)
         order = by_client[torch.randperm(len(clients), generator=generator)]
         # Sums run in the cohort's order.
-        buckets = [bucket.sort().values for bucket in torch.split(order, self.size)]
+        buckets = [bucket.sort().values.to(deltas.device) for bucket in torch.split(order, self.size)]
         rows = torch.stack([_mean(deltas[bucket], weights[bucket]) for bucket in buckets])
         return rows, torch.stack([weights[bucket].sum(0) for bucket in buckets])
 

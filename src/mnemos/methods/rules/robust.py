@@ -16,6 +16,7 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
+from mnemos.common.devices import send
 from mnemos.methods.exchange import Aggregate, Fold, Occasion, TrainReply, Weight
 from mnemos.methods.part import Rule, rules
 from mnemos.methods.rules.mixing import Mixing, Unmixed, largest_bad, mixings
@@ -69,13 +70,14 @@ class Together(Rule):
 class Weights:
     """Clients' weights for each parameter [K, P] and buffer entry [K, Q], or one for all of them [K, 1]."""
 
-    def __init__(self, weights: list[Weight]) -> None:
-        self.parameters = _columns([weight.parameters for weight in weights])
-        self.buffers = _columns([weight.buffers for weight in weights])
+    def __init__(self, weights: list[Weight], device: torch.device) -> None:
+        self.parameters = _columns([weight.parameters for weight in weights], device)
+        self.buffers = _columns([weight.buffers for weight in weights], device)
 
 
-def _columns(values: list[Tensor | float]) -> Tensor:
-    return torch.stack([torch.as_tensor(value, dtype=torch.float32).reshape(-1) for value in values])
+def _columns(values: list[Tensor | float], device: torch.device) -> Tensor:
+    rows = [torch.as_tensor(value, dtype=torch.float32).reshape(-1) for value in values]
+    return torch.stack(send(rows, device))
 
 
 class _Kept:
@@ -101,7 +103,7 @@ class _Kept:
         deltas, buffers, weights = (
             torch.stack(self._deltas),
             torch.stack(self._buffers),
-            Weights(self._weights),
+            Weights(self._weights, self._deltas[0].device),
         )
         deltas, weights.parameters = rule.before.mix(
             deltas, weights.parameters, self._clients, rule._occasion
@@ -125,7 +127,7 @@ class Coordinates(Together):
         """A number for each column of rows [K, n], with weights [K, n] or [K, 1]."""
         count, size = rows.shape
         step = max(1, _CHUNK // count)
-        found = torch.zeros(size)
+        found = rows.new_zeros(size)
         for start in range(0, size, step):
             values, order = rows[:, start : start + step].T.contiguous().sort(-1)
             some = weights if weights.shape[1] == 1 else weights[:, start : start + step]
@@ -174,12 +176,12 @@ class Clients(Together):
 
     @abstractmethod
     def shares(self, deltas: Tensor, weights: Tensor) -> Tensor:
-        """The shares of clients [K], which sum to one, from deltas [K, P] and weights [K]."""
+        """The shares of clients [K], which sum to one, from deltas [K, P] and weights [K] on the CPU."""
 
     def combine(self, deltas: Tensor, buffers: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
         """The mean with these shares; for buffers, on which shares aren't based, the weighted median."""
-        shares = self.shares(deltas, weights.parameters.double().squeeze(1)).tolist()
-        delta = torch.zeros(deltas.shape[1])
+        shares = self.shares(deltas, weights.parameters.cpu().double().squeeze(1)).tolist()
+        delta = deltas.new_zeros(deltas.shape[1])
         for share, change in zip(shares, deltas, strict=True):
             if share:  # an update without a share may be infinite, and 0 · ∞ is NaN
                 delta.add_(change, alpha=share)
@@ -200,14 +202,14 @@ class GeometricMedian(Clients):
     def shares(self, deltas: Tensor, weights: Tensor) -> Tensor:
         """The shares of the last step."""
         least = self.smoothing * float(norms(deltas).median()) or self.smoothing
-        centre = Median().each(deltas, weights[:, None].float())
+        centre = Median().each(deltas, weights[:, None].float().to(deltas.device))
         shares = torch.zeros_like(weights)
         for _ in range(self.iterations):
             before, shares = shares, weights / norms(deltas - centre).clamp(min=least)
             shares /= shares.sum()
             if float((shares - before).abs().max()) < 1e-9:
                 break
-            centre = shares.float() @ deltas
+            centre = shares.float().to(deltas.device) @ deltas
         return shares
 
 
@@ -268,7 +270,8 @@ class NormBounded(Together):
         """The weighted mean of the shortened updates."""
         lengths = norms(deltas)
         bound = self.bound if self.bound is not None else float(lengths.median())
-        total, mass = torch.zeros(deltas.shape[1]), torch.zeros(weights.parameters.shape[1])
+        total = deltas.new_zeros(deltas.shape[1])
+        mass = deltas.new_zeros(weights.parameters.shape[1])
         for delta, length, weight in zip(deltas, lengths.tolist(), weights.parameters, strict=True):
             total += weight * (delta * (bound / length) if length > bound else delta)
             mass += weight

@@ -165,7 +165,8 @@ class Prototypes(Term):
         """
         features = net.features(batch.x)[0].double()
         labels = batch.labels // self._head.outputs
-        own = (labels[:, None] == torch.arange(len(client.held))).to(features.dtype)
+        classes = torch.arange(len(client.held), device=labels.device)
+        own = (labels[:, None] == classes).to(features.dtype)
         if batch.mask is not None:
             own = own * batch.mask[:, None]
         return {_SUMS: own.T @ features, _SQUARES: own.T @ features.square().sum(1)}

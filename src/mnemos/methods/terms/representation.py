@@ -37,7 +37,7 @@ def contrast(
     scores = unit @ unit.T / temperature
     same = labels[:, None] == labels
     there = real[:, None] * real > 0
-    itself = torch.eye(len(labels), dtype=torch.bool)
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     others = torch.where(~same & there, scores, _NOTHING).logsumexp(1, keepdim=True)
     count = (same * real).sum(1, keepdim=True)
     if form == "slides":

@@ -1,0 +1,184 @@
+"""Devices: which there are, how much memory they have, and how tensors get there in few pieces."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from mnemos.errors import ConfigError, did_you_mean
+
+_T = TypeVar("_T")
+
+CPU = torch.device("cpu")
+AUTO = "auto"
+KINDS = ("cuda", "xpu", "mps")
+"""Kinds of devices that `auto` looks for, in this order; ROCm's are called cuda, too."""
+_ALIGNED = 16
+"""Tensors begin at multiples of this many bytes in a parcel, as their types ask for."""
+
+
+def find_devices(names: str | Sequence[str], field: str = "engine.device") -> tuple[torch.device, ...]:
+    """The devices of these names; `auto` is the first accelerator that there is, or else the CPU.
+
+    Raises a ConfigError that names the devices that there are, if one of them isn't there.
+    """
+    several = (names,) if isinstance(names, str) else tuple(names)
+    if not several:
+        raise ConfigError("found no device; allowed: auto, or the names of devices", field)
+    found = tuple(_find(name, field) for name in several)
+    if len(set(found)) < len(found):
+        raise ConfigError(f"found {', '.join(several)}, in which a device is there twice", field)
+    if len(found) > 1 and CPU in found:
+        raise ConfigError(f"found {', '.join(several)}; the CPU can't be one of several devices", field)
+    return found
+
+
+def device_names() -> list[str]:
+    """The names of all devices of this machine, the CPU first."""
+    kinds = {*KINDS, torch._C._get_privateuse1_backend_name()}
+    return ["cpu", *(f"{kind}:{index}" for kind in sorted(kinds) for index in range(_count(kind)))]
+
+
+def describe(device: torch.device) -> str:
+    """What a device calls itself, such as `NVIDIA A100-SXM4-40GB`; its own name if it doesn't say."""
+    module = _module(device.type)
+    name = getattr(module, "get_device_name", None)
+    return str(name(device)) if callable(name) else device.type
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that can still be had on a device; None if the device doesn't say, as the CPU."""
+    module = _module(device.type)
+    if device.type == "mps":
+        return int(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
+    info = getattr(module, "mem_get_info", None)
+    return int(info(device)[0]) if callable(info) else None
+
+
+def release_memory(device: torch.device) -> None:
+    """Give memory that is kept for later back to a device, as after an error that it has none left."""
+    module = _module(device.type)
+    empty = getattr(module, "empty_cache", None)
+    if callable(empty):
+        gc.collect()
+        empty()
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a device has done what it was asked for; the CPU has always."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+def send(values: _T, device: torch.device) -> _T:
+    """Values with their tensors on a device, sent in one piece; what is there already stays as it is.
+
+    `values` are tensors, in tuples, lists and dictionaries of any depth, beside anything else. A transfer
+    costs as much as many kernels, however small it is: so the tensors are laid end to end in one buffer of
+    bytes, and are views of it at the other end. (Nobody may change them in place.)
+    """
+    found = {id(tensor): tensor for tensor in _tensors(values) if tensor.device != device}
+    if not found:
+        return values
+    host = [tensor for tensor in found.values() if tensor.device == CPU]
+    moved = dict(zip(map(id, host), _send_together(host, device), strict=True))
+    # From one accelerator to another there is no host to lay them together.
+    moved |= {key: tensor.to(device) for key, tensor in found.items() if key not in moved}
+    sent: _T = _with_tensors(values, lambda tensor: moved.get(id(tensor), tensor))
+    return sent
+
+
+def _send_together(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
+    """Tensors of the host on a device, sent as one tensor of bytes."""
+    if len(tensors) < 2:
+        return [tensor.to(device) for tensor in tensors]
+    by_type: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        by_type.setdefault(tensor.dtype, []).append(tensor)
+    pieces = [
+        torch.cat([tensor.reshape(-1) for tensor in some]).view(torch.uint8) for some in by_type.values()
+    ]
+    views = {
+        dtype: iter(torch.split(sent.view(dtype), [tensor.numel() for tensor in by_type[dtype]]))
+        for dtype, sent in zip(by_type, _send_bytes(pieces, device), strict=True)
+    }
+    return [next(views[tensor.dtype]).view(tensor.shape) for tensor in tensors]
+
+
+def _send_bytes(pieces: list[Tensor], device: torch.device) -> list[Tensor]:
+    """Tensors of bytes on a device, as parts of one tensor."""
+    padded = [-(-len(piece) // _ALIGNED) * _ALIGNED for piece in pieces]
+    parcel = torch.empty(sum(padded), dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for place, piece in zip(torch.split(parcel, padded), pieces, strict=True):
+        place[: len(piece)] = piece
+    places = torch.split(parcel.to(device, non_blocking=True), padded)
+    return [place[: len(piece)] for place, piece in zip(places, pieces, strict=True)]
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """All tensors in tuples, lists and dictionaries, in their order."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, dict):
+        for value in values.values():
+            yield from _tensors(value)
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _tensors(value)
+
+
+def _with_tensors(values: Any, of: Callable[[Tensor], Tensor]) -> Any:
+    """The same values with a function of each tensor in its place."""
+    if isinstance(values, Tensor):
+        return of(values)
+    if isinstance(values, dict):
+        return {name: _with_tensors(value, of) for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        parts = [_with_tensors(value, of) for value in values]
+        named = isinstance(values, tuple) and hasattr(values, "_fields")
+        return type(values)(*parts) if named else type(values)(parts)
+    return values
+
+
+def bytes_in(values: Any) -> int:
+    """How many bytes the tensors in tuples, lists and dictionaries have."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(values))
+
+
+def double(tensor: Tensor) -> Tensor:
+    """A tensor in double precision; on the CPU, if its own device has none (as Apple's)."""
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
+
+
+def _find(name: str, field: str) -> torch.device:
+    if name == AUTO:
+        return next((torch.device(kind, 0) for kind in KINDS if _count(kind)), CPU)
+    there = device_names()
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is not None and device.type == "cpu":
+        return CPU
+    if device is not None and (device.index or 0) < _count(device.type):
+        return torch.device(device.type, device.index or 0)
+    hint = did_you_mean(name, [AUTO, *there]) if device is None else ""
+    raise ConfigError(f"there is no device '{name}'; {hint}there is {', '.join(there)}", field)
+
+
+def _module(kind: str) -> ModuleType | None:
+    found: ModuleType | None = getattr(torch, kind, None)
+    return found
+
+
+def _count(kind: str) -> int:
+    """How many devices of a kind there are."""
+    module = _module(kind)
+    if module is None or not hasattr(module, "is_available") or not module.is_available():
+        return 0
+    return int(module.device_count())

@@ -1,0 +1,141 @@
+"""Engines on accelerators: which devices they use, and how clients get there and back.
+
+A device works on its own while the program goes on. So clients are begun one after the other, and their
+losses are read when several of them have been begun: reading waits for the device.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Self
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mnemos.client.messages import Arithmetic, Plan, TrainRequest
+from mnemos.client.step import Trainees, train_unread, with_losses
+from mnemos.common.devices import AUTO, find_devices, send
+from mnemos.engines.engine import Engine, Runner, blame
+from mnemos.methods.exchange import State, TrainReply
+
+
+class DeviceEngine(Engine):
+    """An engine that can train on accelerators."""
+
+    device: str | tuple[str, ...] = Field(
+        AUTO,
+        description="auto (an accelerator if there is one), cpu, cuda, cuda:1, xpu, mps, or a list of them",
+    )
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """The devices of these names; a ConfigError that names all that there are, if one isn't there."""
+        return find_devices(self.device)
+
+    def on_device(self, arithmetic: Arithmetic) -> Arithmetic:
+        """The arithmetic with the kind of device, and how exact it is asked to be there."""
+        kind = self.devices[0].type
+        return arithmetic.model_copy(
+            update={
+                "device": kind,
+                "deterministic": self.exact and kind != "cpu",
+                # Apple's convolutions have been wrong for channels-last images.
+                "channels_last": arithmetic.channels_last and kind != "mps",
+            }
+        )
+
+    def settled(self) -> Self:
+        """The engine with the names of the devices that it has found, for a run's record."""
+        names = tuple(map(str, self.devices))
+        return self.model_copy(update={"device": names[0] if len(names) == 1 else names})
+
+
+class DeviceRunner(Runner):
+    """A runner on one or more devices; the first is where replies go."""
+
+    def __init__(self, engine: DeviceEngine, plan: Plan) -> None:
+        super().__init__(engine.settled(), plan)
+        self.devices = engine.devices
+        self._opened = ExitStack()
+        self._opened.enter_context(deterministic(plan.arithmetic.deterministic))
+
+    def close(self) -> None:
+        """Leave the process as it was."""
+        self._opened.close()
+
+    def train_in_turn(
+        self,
+        chunks: Iterable[list[TrainRequest]],
+        begin: Callable[[int, list[TrainRequest]], Trainees],
+        at_once: int,
+    ) -> Iterator[TrainReply]:
+        """Train chunks of clients on the devices in turn, and yield their replies in order.
+
+        `begin` makes trainees of a chunk for a device, by its index. `at_once` chunks are begun before their
+        losses are read.
+        """
+        waiting: list[tuple[Trainees, list[TrainReply]]] = []
+        for index, chunk in enumerate(chunks):
+            try:
+                clients = begin(index % len(self.devices), chunk)
+                waiting.append((clients, train_unread(clients)))
+                done = with_losses(waiting) if len(waiting) >= at_once else []
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # named, and raised again
+                blame(chunk[0], error)
+            yield from map(self._homed, done)
+            waiting = [] if done else waiting
+        if waiting:
+            yield from map(self._homed, with_losses(waiting))
+
+    def _homed(self, reply: TrainReply) -> TrainReply:
+        """A reply with all its tensors on the first device."""
+        home = self.devices[0]
+        if reply.delta.device == home:
+            return reply
+        delta, buffers, change, state = send((reply.delta, reply.buffers, reply.change, reply.state), home)
+        return replace(reply, delta=delta, buffers=buffers, change=change, state=state)
+
+
+class Mirror:
+    """Copies of what all clients of a round are sent, on one device: each is made once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._copies: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, request: TrainRequest) -> TrainRequest:
+        """The request with its model and what is beside it on the device."""
+        received: State = {name: self._copy(value) for name, value in request.received.items()}
+        model, buffers = self._copy(request.model), self._copy(request.buffers)
+        return replace(request, model=model, buffers=buffers, received=received)
+
+    def _copy(self, tensor: Tensor) -> Tensor:
+        if tensor.device == self._device:
+            return tensor
+        # The original is kept, so that no other tensor can have its identity.
+        _, copy = self._copies.setdefault(id(tensor), (tensor, tensor.to(self._device)))
+        return copy
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Inside, operations that a GPU can do in several orders are done in one, or refused; if `wanted`."""
+    if not wanted:
+        yield
+        return
+    # cuBLAS reads it when it is first used.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.benchmark = before[1]
