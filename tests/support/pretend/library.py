@@ -36,14 +36,18 @@ def library() -> ctypes.PyDLL:
 
 def folder() -> Path:
     """Where compiled code is kept: $MNEMOS_PRETEND_CACHE, or the user's cache."""
-    return Path(os.environ.get("MNEMOS_PRETEND_CACHE") or Path(platformdirs.user_cache_dir("mnemos")) / "pretend")
+    return Path(
+        os.environ.get("MNEMOS_PRETEND_CACHE") or Path(platformdirs.user_cache_dir("mnemos")) / "pretend"
+    )
 
 
 def _compiled() -> Path:
     compiler = os.environ.get("CXX") or "g++"
     found = shutil.which(compiler)
     if found is None:
-        raise CompilerError(f"tests on the pretend device need a C++ compiler, and there is no {compiler}: install g++")
+        raise CompilerError(
+            f"tests on the pretend device need a C++ compiler, and there is no {compiler}: install g++"
+        )
     kept = folder()
     kept.mkdir(parents=True, exist_ok=True)
     path = kept / f"{_digest(found)}.so"
@@ -71,7 +75,16 @@ def _compile(compiler: str, path: Path) -> None:
     # PyTorch is loaded by the time this is, so where its libraries are needn't be written down.
     links = ["-L", str(torch_folder / "lib"), "-ltorch_cpu", "-lc10"]
     unfinished = path.with_suffix(".part")
-    command = [compiler, *_OPTIONS, abi, *headers, str(_SOURCES / "device.cpp"), "-o", str(unfinished), *links]
+    command = [
+        compiler,
+        *_OPTIONS,
+        abi,
+        *headers,
+        str(_SOURCES / "device.cpp"),
+        "-o",
+        str(unfinished),
+        *links,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CompilerError(f"the pretend device doesn't compile: {' '.join(command)}\n{done.stderr}")
