@@ -7,14 +7,19 @@
         loss = model.to("pretend")(images.to("pretend")).sum().item()
     assert counted().scalars == 1
 
-"pretend:0" and "pretend:1" are two devices whose memory is the host's and whose every operator is the CPU's, so the
-same bits come out. They refuse what a GPU refuses: tensors of two devices in one operator, `.numpy()`, more memory
-than there is. They have no random generator, and say so to whoever draws on them. `counts` tells what a GPU would
-suffer from.
+"pretend:0" and "pretend:1" are two devices whose memory is the host's and whose every operator is the CPU's,
+so the same bits come out. They refuse what a GPU refuses: tensors of two devices in one operator, `.numpy()`,
+more memory than there is. They have no random generator, and say so to whoever draws on them. `counts` tells
+what a GPU would suffer from.
+
+What they can't do: LSTM and GRU cells. Attention and `torch.linalg.lstsq` are put together by device, and differ
+from the CPU's in the last bits. Backward passes run in a thread for each device, which takes its number of
+threads from when it started: call `torch.set_num_threads` before the first one, as sums depend on it.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ctypes import c_int64
 from typing import NamedTuple
 
 import torch
@@ -46,8 +51,8 @@ class Counts(NamedTuple):
 def install() -> None:
     """Register the devices with PyTorch, once a process; the first time on a machine they are compiled.
 
-    From then on `torch.accelerator` is this one, and backward passes run in a thread for each device, as they do with
-    a GPU: a process that is forked after one can't do another.
+    From then on `torch.accelerator` is this one, and a process that is forked after a backward pass, also one on
+    the CPU, can't do another, as it is with a GPU.
     """
     if torch._C._get_privateuse1_backend_name() == NAME:
         return
@@ -59,14 +64,14 @@ def install() -> None:
 
 def counts() -> Counts:
     """What was asked of the devices since they were installed, by all threads."""
-    numbers = (_device.c_int64 * len(Counts._fields))()
+    numbers = (c_int64 * len(Counts._fields))()
     library().pretend_counts(numbers)
     return Counts(*numbers)
 
 
 @contextmanager
 def counting() -> Iterator[Callable[[], Counts]]:
-    """A function that says what was asked of the devices within the block: until now, and in the end in all."""
+    """A function that says what was asked of the devices within the block: until now, or at its end in all."""
     before, in_all = counts(), None
     yield lambda: in_all or counts() - before
     in_all = counts() - before

@@ -1,13 +1,10 @@
-"""`torch.pretend`: what PyTorch and programs ask a device's module, with the names that `torch.cuda` gives it."""
+"""`torch.pretend`: what PyTorch and programs ask a device's module, with the names of `torch.cuda`."""
 
-from ctypes import c_int64
 from typing import Self
 
 import torch
 
 from support.pretend.library import library
-
-__all__ = ["c_int64"]
 
 Where = torch.device | str | int | None
 """A device: itself, its name or number, or None for the current one."""

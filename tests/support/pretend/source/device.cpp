@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
+#include "autocast.h"
 #include "counts.h"
 #include "guard.h"
 #include "lend.h"
@@ -126,6 +127,17 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&lend_any>());
+}
+
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFallthrough());
+}
+
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+  cast_by(m, LOWER, Policy::LOWER);
+  cast_by(m, FLOAT, Policy::FLOAT);
+  cast_by(m, FLOAT_UNLESS_ASKED, Policy::FLOAT_UNLESS_ASKED);
+  cast_by(m, WIDEST, Policy::WIDEST);
 }
 
 // A copy is what makes a tensor that is conjugated or negated on paper so in fact: it must not be asked to do that

@@ -24,6 +24,11 @@ inline bool ours(const at::Tensor& tensor) {
   return tensor.device().type() == TYPE;
 }
 
+inline std::string without_underscore(const std::string& name) {
+  return name.back() == '_' ? name.substr(0, name.size() - 1) : name;
+}
+
+// A tensor like another, but for its storage and with that its device.
 inline at::Tensor with_storage(
     const at::Tensor& like, c10::Storage storage, c10::DispatchKey key) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
@@ -51,6 +56,24 @@ inline bool waits(const std::string& name) {
   return names.count(name) != 0;
 }
 
+// Operators that take a single number of the host's beside tensors of a device: those that go element by element, by
+// their name without the underscore of the version in place, and a few that take a value to write.
+inline const std::unordered_set<std::string>& taking_numbers() {
+  static const auto names = [] {
+    std::unordered_set<std::string> all = {
+        "aten::_index_put_impl", "aten::index_fill", "aten::fill", "aten::where", "aten::bucketize",
+        "aten::searchsorted"};
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const auto& name : dispatcher.getAllOpNames()) {
+      const auto op = dispatcher.findSchema(name);
+      const bool list = name.name.rfind("aten::_foreach_", 0) == 0 || name.name.rfind("aten::_fused_", 0) == 0;
+      if (op && (list || op->hasTag(at::Tag::pointwise))) all.insert(without_underscore(name.name));
+    }
+    return all;
+  }();
+  return names;
+}
+
 inline bool is_mask(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
 }
@@ -63,7 +86,8 @@ struct Traits {
   bool writes = false;
   bool kernel = true;  // whether a device would start one: not for views, nor to change sizes
   bool waits;
-  bool puts;  // writes where indices say
+  bool puts;     // writes where indices say
+  bool numbers;  // takes numbers of the host's
   int draws_by = DRAWS_NOT;
   int output_size = -1;  // the argument that saves the device from being asked how large the result is
 
@@ -74,7 +98,8 @@ struct Traits {
     const auto& schema = op.schema();
     const auto& name = schema.name();
     waits = pretend::waits(name);
-    puts = name == "aten::_index_put_impl_" || name == "aten::index_put_" || name == "aten::index_put";
+    puts = name == "aten::_index_put_impl_";
+    numbers = taking_numbers().count(without_underscore(name)) != 0;
     for (const auto& argument : schema.arguments()) {
       const auto* alias = argument.alias_info();
       written.push_back(alias && alias->isWrite());
@@ -107,16 +132,21 @@ class Call {
   void run(torch::jit::Stack* stack) {
     auto* given = stack->data() + (stack->size() - traits_.arguments);
     const bool draws = traits_.draws(given);
-    if (traits_.output_size >= 0 && given[traits_.output_size].isNone()) waits_ = 1;
+    bool waits = traits_.waits || (traits_.output_size >= 0 && given[traits_.output_size].isNone());
     for (size_t i = 0; i < traits_.arguments; ++i) take(given[i], traits_.written[i]);
-    if (!device_.has_index()) device_ = device_of(device_.index());
-    check_devices();
+    if (mixed_ && !loans_.empty()) refuse(device_, c10::kCPU);
+    if (asked_) device_ = *asked_;
+    device_ = device_of(device_.index());
+    check_index(device_.index());
+    waits = waits || (masks_ && !(traits_.puts && fills(given)));
+    // A number that is written where indices say is sent as a tensor.
+    if (traits_.puts && numbers_ && !masks_) uploads_ += 1;
     TORCH_CHECK(
         !draws, "pretend: ", op_.schema().name(), " draws random numbers, and the device has no generator; ",
         "draw on the CPU and send what is drawn");
     if (traits_.kernel) count(counts.ops);
     if (uploads_) count(counts.up, uploads_);
-    if (traits_.waits || waits_) count(counts.scalars);
+    if (waits) count(counts.scalars);
     {
       // The kernel may call others: they are part of it, whatever autocast says about the CPU.
       const c10::impl::ExcludeDispatchKeyGuard plain(c10::autocast_dispatch_keyset);
@@ -200,29 +230,18 @@ class Call {
     return loans_.back().lent;
   }
 
-  // One number of the host is sent along with the kernel.
+  // One number of the host's is sent along with a kernel.
   void look_at_host(const at::Tensor& tensor, bool written, bool alone) {
-    if (written || !alone || tensor.dim() > 0) {
-      host_ = tensor.device();
-      mixed_ = true;
-    }
+    if (written || !alone || tensor.dim() > 0 || !traits_.numbers) mixed_ = true;
     numbers_ += 1;
   }
 
-  void check_devices() {
-    if (device_.type() == TYPE && !loans_.empty() && mixed_) refuse(device_, host_);
-    if (asked_) device_ = device_of(asked_->index());
-    check_index(device_.index());
-    // x[mask] = 1.0 fills the mask and asks nothing; the number is a tensor here, as it is in `index_put_`.
-    if (masks_ && !(traits_.puts && masks_ == 1 && indices_ == 1 && single_value())) waits_ = 1;
-    // An index that fetches nothing, as everything is the host's, never comes here.
-    if (loans_.empty()) uploads_ = 0;
-    if (traits_.puts) uploads_ += numbers_ && indices_ && !masks_ ? 1 : 0;
-  }
-
-  bool single_value() const {
-    // Of what was taken, the value comes after the tensor and the mask; a number of the host isn't taken at all.
-    return loans_.size() == 2 || (loans_.size() == 3 && loans_[2].own.dim() == 0);
+  // `x[mask] = 1.0` fills where the mask is, so nobody has to count it. Python makes a tensor of the number, on the
+  // device or not; to add to what is there is another matter.
+  bool fills(const c10::IValue* given) const {
+    const auto& values = given[2].toTensor();
+    const bool accumulates = given[3].toBool();
+    return masks_ == 1 && indices_ == 1 && values.dim() == 0 && !accumulates;
   }
 
   [[noreturn]] void refuse(c10::Device one, c10::Device other) const {
@@ -287,13 +306,11 @@ class Call {
   c10::SmallVector<Loan, 6> loans_;
   c10::Device device_{TYPE, -1};
   std::optional<c10::Device> asked_;
-  c10::Device host_{c10::kCPU};
-  bool mixed_ = false;
-  int numbers_ = 0;
-  int masks_ = 0;
+  bool mixed_ = false;  // there are tensors of the host's that no device takes
+  int numbers_ = 0;     // of the host's
+  int masks_ = 0;       // of the device's, among the indices
   int indices_ = 0;
   int uploads_ = 0;
-  int waits_ = 0;
 };
 
 // The kernel of one operator.
