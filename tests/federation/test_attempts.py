@@ -139,6 +139,27 @@ def test_when_everybody_was_tried_all_are_asked_again():
     assert names(outcome, "dropped") == [("dropped: gone", 5)]
 
 
+def test_a_retry_that_finds_no_client_to_ask_is_no_success():
+    """With Poisson selection, a draw of the clients that are left can be empty; with this seed it is."""
+    federation = Federation(experiment(selection="poisson", retries=1, seed=188))
+    assert len(federation.cohort(1))
+    assert not len(federation.population.others(1, 1, federation.cohort(1)))
+    with pytest.raises(PausedError, match=r"round 1 came to too few updates in 2 attempts .* dropped: gone$"):
+        federation.advance(spoilt_by(federation, lambda update: Lost(update.client, "gone")))
+    assert federation.round == 0
+    federation.close()
+
+
+def test_a_round_whose_first_draw_is_empty_passes_without_an_update():
+    federation = Federation(experiment(selection="poisson", retries=1))
+    federation.population.cohort = lambda number: np.zeros(0, np.int64)
+    first = federation.server.model
+    federation.advance(spoilt_by(federation, lambda update: update))
+    federation.close()
+    assert federation.round == 1
+    assert torch.equal(federation.server.model, first)
+
+
 def test_states_of_a_lost_attempt_are_forgotten():
     """SCAFFOLD's control variates are those of the clients that count, as if nobody else had trained."""
     federation = Federation(experiment(min_clients=3, method="scaffold"))

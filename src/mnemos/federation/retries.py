@@ -58,8 +58,11 @@ class Retries:
                 tried = np.union1d(tried, cohort)
             yield self._attempt(round, index, cohort)
 
-    def enough(self, results: Results) -> bool:
-        """Whether an attempt has come to enough updates; so has one for which no client had samples.
+    def enough(self, results: Results, failed: Sequence[Results] = ()) -> bool:
+        """Whether an attempt has come to enough updates; `failed` are the earlier attempts at the round.
+
+        So has a round for which no client had samples. An attempt that finds no client to ask after others
+        have failed hasn't.
 
         With privacy all clients that answer count. None is needed, as noise alone will do, unless the
         experiment asks for more than one: then as many of them as chance has put into the cohort, which would
@@ -69,7 +72,7 @@ class Retries:
         clients, asked = arrived(results)
         if self._private:
             return fewest == 1 or len(clients) >= min(fewest, asked)
-        return sum(result.used for result in results) >= fewest or not asked
+        return sum(result.used for result in results) >= fewest or not (asked or failed)
 
     def exhausted(self, round: int, failed: Sequence[Results]) -> MnemosError:
         """The error to end with when there is no attempt left."""
