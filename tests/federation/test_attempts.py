@@ -160,6 +160,34 @@ def test_a_round_whose_first_draw_is_empty_passes_without_an_update():
     assert torch.equal(federation.server.model, first)
 
 
+def test_a_substitute_trains_on_the_task_that_is_due():
+    """All tasks last two rounds, and lazy clients move on when they are selected. In round 3 the cohort is
+    lost, and the clients that are asked instead take their second task, as the cohort would have."""
+    stream = {"name": "tasks", "tasks": 5, "spread": 0, "advance": "lazy"}
+    federation = Federation(experiment(stream=stream, rounds=10, retries=1))
+    flow, lost, seen = federation.flow, federation.cohort(3).tolist(), {}
+
+    class Noting(Spoiling):
+        def run(self, cohort):
+            requests = list(cohort)
+            seen.update({one.client: one for one in requests if one.round == 3})
+            return super().run(requests)
+
+    runner = Noting(federation.experiment.engine, federation.plan, federation.dataset)
+    runner.spoil = lambda one: Lost(one.client, "gone") if one.round == 3 and one.client in lost else one
+    for _ in range(3):
+        federation.advance(runner)
+    federation.close()
+    assert len(seen) == 2 * len(lost)
+    for client, request in seen.items():
+        orders = federation.flow.timeline(np.array([client]))[0]
+        second = next(task for task in orders if task != orders[0])
+        assert set(federation.dataset.train.labels[request.samples].tolist()) <= set(flow.tasks[second])
+        assert np.flatnonzero(request.present).tolist() == sorted(flow.tasks[second])
+        assert request.met.sum() == 4
+        assert flow.task(client, 3) == (second if client in lost else orders[0])
+
+
 def test_states_of_a_lost_attempt_are_forgotten():
     """SCAFFOLD's control variates are those of the clients that count, as if nobody else had trained."""
     federation = Federation(experiment(min_clients=3, method="scaffold"))
