@@ -334,6 +334,81 @@ def test_a_run_pauses_and_ends_like_one_that_never_had_to(tmp_path):
         assert resumed.file(name).read_bytes() == whole.file(name).read_bytes()
 
 
+def test_attempts_in_vain_belong_to_their_round(tmp_path):
+    """Round 2 has failed. Without its checkpoint the run falls back to before round 1, which has as many
+    attempts as ever; round 2 then goes on with its own count."""
+    flag = tmp_path / "flag"
+    flag.touch()
+    description = experiment(engine={"name": "test_attempts:Flaky", "flag": str(flag)})
+    observer = Silent()
+    with pytest.raises(PausedError, match="in 3 attempts"):
+        mnemos.run(description, out=tmp_path, observer=observer)
+    run = observer.run
+    assert run.in_vain == (3, 2)
+    federation = Federation(description)
+    federation.retries.in_vain, federation.retries.in_vain_round = run.in_vain
+    assert [len(list(federation.retries.attempts(number))) for number in (1, 2, 3)] == [3, 6, 3]
+    federation.close()
+    for path in run.file("checkpoints").glob("*"):
+        path.unlink()
+    with pytest.raises(PausedError, match="round 2 came to too few updates in 6 attempts"):
+        resume(run.path)
+
+
+class Stopping(Silent):
+    """Looks at the status of a run as it goes on, and then interrupts it."""
+
+    def started(self, run, experiment, round):
+        super().started(run, experiment, round)
+        self.seen = run.read_json("status.json")
+        raise KeyboardInterrupt
+
+
+def _interrupt(federation, runner):
+    raise KeyboardInterrupt
+
+
+def test_every_status_keeps_the_attempts_in_vain(tmp_path, monkeypatch):
+    """That of a run that goes on, of one whose process was killed, and of one that was interrupted."""
+    flag = tmp_path / "flag"
+    flag.touch()
+    description = experiment(engine={"name": "test_attempts:Flaky", "flag": str(flag)})
+    observer = Silent()
+    with pytest.raises(PausedError):
+        mnemos.run(description, out=tmp_path, observer=observer)
+    run, stopping = observer.run, Stopping()
+    with pytest.raises(KeyboardInterrupt):
+        resume(run.path, observer=stopping)
+    assert (stopping.seen["status"], stopping.seen["in_vain"]) == ("running", 3)
+    assert (run.status.status, run.in_vain) == ("interrupted", (3, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(Federation, "advance", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            resume(run.path)
+    assert run.read_json("status.json")["status"] == "interrupted"
+    assert run.in_vain == (3, 2)
+    with pytest.raises(PausedError, match="in 6 attempts"):
+        resume(run.path)
+    flag.unlink()
+    assert resume(run.path).status.status == "finished"
+
+
+def test_the_status_of_an_earlier_version_counts_for_the_next_round(tmp_path):
+    flag = tmp_path / "flag"
+    flag.touch()
+    observer = Silent()
+    with pytest.raises(PausedError):
+        mnemos.run(
+            experiment(engine={"name": "test_attempts:Flaky", "flag": str(flag)}),
+            out=tmp_path,
+            observer=observer,
+        )
+    status = observer.run.read_json("status.json")
+    del status["in_vain_round"]
+    observer.run.write_json("status.json", status)
+    assert observer.run.in_vain == (3, 2)
+
+
 def test_a_simulated_run_goes_on_as_one_with_more_patience_would(tmp_path):
     """Drop-outs are drawn anew for each attempt, and a resume goes on with the attempts."""
     drops = {"faults": [{"name": "drop-outs", "rate": 0.5}], "min_clients": 3, "rounds": 2}

@@ -23,7 +23,6 @@ class SynchronousRounds(RoundProtocol):
         for attempt in self._retries.attempts(ctx.round):
             results = tuple(group.train(ctx, attempt) for group in self._groups)
             if self._retries.enough(results, failed):
-                self._retries.in_vain = 0
                 return RoundResult(results, tuple(failed))
             failed.append(results)
             ctx.client_states.drop()
