@@ -113,7 +113,7 @@ class Group:
         aggregation = self.aggregation(ctx.round, server, len(clients))
         watching = self.watching(ctx.round, clients, server)
         result = self.aggregate(ctx, answers, aggregation, watching, memory)
-        result.received = self.bytes_received(result.server) * len(clients)
+        result.received = self.bytes_received(result.server) * result.asked
         return result
 
     def answers(self, ctx: RoundContext, attempt: Attempt, memory: State) -> Iterator[Answer]:
