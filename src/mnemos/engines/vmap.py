@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from pydantic import Field, model_validator
@@ -20,10 +20,10 @@ from mnemos.client.step import train
 from mnemos.client.trainer import fresh_model, has_batch_norm, intra_op
 from mnemos.client.workload import workload
 from mnemos.data.dataset import Dataset
-from mnemos.engines.engine import Engine, Runner, Work, blame, engines
+from mnemos.engines.engine import ClientError, Engine, Runner, Work, blame, engines
 from mnemos.engines.rows import Rows
 from mnemos.engines.threads import one_by_one
-from mnemos.errors import ConfigError
+from mnemos.errors import ConfigError, MnemosError
 from mnemos.methods.exchange import TrainReply
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import Dropout
@@ -87,9 +87,27 @@ class VmapRunner(Runner):
             for chunk in self._chunks(cohort):
                 try:
                     updates = self._train(chunk)
-                except Exception as error:  # named, and raised again
-                    blame(chunk[0], error)
+                except Exception as error:  # raised again, with the client's number
+                    self._blame(chunk, error)
                 yield from updates
+
+    def _blame(self, chunk: list[TrainRequest], error: Exception) -> NoReturn:
+        """Raise a chunk's error again: as that of the first client that also fails alone, or as that of all.
+
+        A chunk may fail as a whole, for want of memory for instance.
+        """
+        if isinstance(error, MnemosError):
+            raise error
+        for request in chunk:
+            try:
+                self._train([request])
+            except Exception as own:  # raised again, with the client's number
+                blame(request, own)
+        clients = ", ".join(str(request.client) for request in chunk)
+        raise ClientError(
+            f"clients {clients} failed together in round {chunk[0].round}, and none of them alone: "
+            f"{type(error).__name__}: {error}; a smaller engine.chunk may help"
+        ) from error
 
     def _train(self, requests: list[TrainRequest]) -> list[TrainReply]:
         """The updates of one chunk, in its order."""
