@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from mnemos.client.messages import reply_from_bytes, reply_to_bytes
 from mnemos.client.trainer import Trainer, train_message
 from mnemos.data.dataset import Dataset, Source, Split
+from mnemos.engines import vmap
 from mnemos.engines.auto import Auto
 from mnemos.engines.engine import ClientError
 from mnemos.errors import ConfigError
@@ -165,6 +167,41 @@ def test_an_error_names_client_and_round(engine):
         federation.open() as runner,
     ):
         federation.advance(runner)
+    federation.close()
+
+
+def _asked(**changes):
+    """A federation with vmap, and what its clients are asked in the first round."""
+    federation = Federation(load_experiment({"model": "logistic", "engine": "vmap", **changes}))
+    runner = federation.open()
+    return federation, runner, list(federation.requests(1, runner))
+
+
+def test_vmap_names_the_client_that_fails_also_alone():
+    """The third client of a chunk has a sample that isn't there."""
+    federation, runner, requests = _asked(participation=0.5)
+    missing = torch.tensor([len(federation.dataset.train)])
+    requests[2] = replace(requests[2], samples=torch.cat([requests[2].samples, missing]))
+    with pytest.raises(ClientError, match=rf"^client {requests[2].client} failed in round 1: IndexError"):
+        list(runner.run(requests))
+    federation.close()
+
+
+def test_vmap_names_all_clients_of_a_chunk_that_fails_as_a_whole(monkeypatch):
+    federation, runner, requests = _asked(participation=0.5)
+    alone = vmap.train
+
+    def train(rows):
+        if len(rows.order) > 1:
+            raise MemoryError("too much")
+        return alone(rows)
+
+    monkeypatch.setattr(vmap, "train", train)
+    clients = ", ".join(str(request.client) for request in requests)
+    with pytest.raises(
+        ClientError, match=f"^clients {clients} failed together in round 1, .* alone: MemoryError: too much"
+    ):
+        list(runner.run(requests))
     federation.close()
 
 

@@ -22,7 +22,7 @@ from mnemos.experiment.compatibility import cautions, training
 from mnemos.experiment.compatibility.asynchronous import ASYNCHRONOUS
 from mnemos.experiment.compatibility.check import IMPORTED, TABLES, check_experiment
 from mnemos.experiment.compatibility.faults import FAULTS
-from mnemos.experiment.compatibility.learners import CENTRALISED, MIXED, PEERS
+from mnemos.experiment.compatibility.learners import CENTRALISED, GRADIENTS, MIXED, PEERS
 from mnemos.experiment.compatibility.owners import LOCAL, REMOTE
 from mnemos.experiment.compatibility.private import PRIVATE
 from mnemos.experiment.compatibility.row import errors
@@ -164,6 +164,25 @@ BROKEN = {
             ({**PEER, "faults": ["attack"]}, "faults: found attack; it takes a server"),
         ],
     ),
+    "GRADIENTS": (
+        GRADIENTS,
+        [
+            (
+                {"method": "uga", "evaluate": {"forgetting": 1}},
+                "evaluate.forgetting: found some, which is measured on clients' models, and with correction "
+                "keep-trace clients send none; allowed: 0$",
+            ),
+            (
+                {"method": "uga", "measures": [{"name": "effective-rank", "clients": True, "every": 1}]},
+                "measures.effective-rank: found a measure of clients' models, and with correction keep-trace",
+            ),
+            (
+                {"method": {"name": "uga", "weighting": "effective-rank"}},
+                "method: found effective-rank, made for clients that send a change of their model, and with "
+                "correction keep-trace they send none",
+            ),
+        ],
+    ),
     "FAULTS": (
         FAULTS,
         [
@@ -202,6 +221,24 @@ def test_every_row_can_be_met(table, row, changes, sentence, monkeypatch):
     told = str(caught.value)
     assert told == str(row.apply(experiment))
     assert not set("{}\n") & set(told)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": {"name": "uga", "server": "fednova"}},
+        {"method": {"name": "uga", "weighting": {"network-rank": 0.5, "samples": 0.5}}},
+        {"method": "uga", "measures": [{"name": "forgetting", "rounds": 1}]},
+        {"method": "uga", "measures": ["task-forgetting"]},
+    ],
+)
+def test_what_takes_a_gradient_for_a_model_is_refused(changes):
+    with pytest.raises(ConfigError, match="with correction keep-trace"):
+        check_experiment(Experiment.parse(changes))
+
+
+def test_the_ranks_of_the_global_model_go_with_gradients():
+    check_experiment(Experiment.parse({"method": "uga", "measures": ["effective-rank"]}))
 
 
 def test_a_secret_that_is_missing_shows_before_anything_is_loaded(monkeypatch):

@@ -139,6 +139,55 @@ def test_when_everybody_was_tried_all_are_asked_again():
     assert names(outcome, "dropped") == [("dropped: gone", 5)]
 
 
+def test_a_retry_that_finds_no_client_to_ask_is_no_success():
+    """With Poisson selection, a draw of the clients that are left can be empty; with this seed it is."""
+    federation = Federation(experiment(selection="poisson", retries=1, seed=188))
+    assert len(federation.cohort(1))
+    assert not len(federation.population.others(1, 1, federation.cohort(1)))
+    with pytest.raises(PausedError, match=r"round 1 came to too few updates in 2 attempts .* dropped: gone$"):
+        federation.advance(spoilt_by(federation, lambda update: Lost(update.client, "gone")))
+    assert federation.round == 0
+    federation.close()
+
+
+def test_a_round_whose_first_draw_is_empty_passes_without_an_update():
+    federation = Federation(experiment(selection="poisson", retries=1))
+    federation.population.cohort = lambda number: np.zeros(0, np.int64)
+    first = federation.server.model
+    federation.advance(spoilt_by(federation, lambda update: update))
+    federation.close()
+    assert federation.round == 1
+    assert torch.equal(federation.server.model, first)
+
+
+def test_a_substitute_trains_on_the_task_that_is_due():
+    """All tasks last two rounds, and lazy clients move on when they are selected. In round 3 the cohort is
+    lost, and the clients that are asked instead take their second task, as the cohort would have."""
+    stream = {"name": "tasks", "tasks": 5, "spread": 0, "advance": "lazy"}
+    federation = Federation(experiment(stream=stream, rounds=10, retries=1))
+    flow, lost, seen = federation.flow, federation.cohort(3).tolist(), {}
+
+    class Noting(Spoiling):
+        def run(self, cohort):
+            requests = list(cohort)
+            seen.update({one.client: one for one in requests if one.round == 3})
+            return super().run(requests)
+
+    runner = Noting(federation.experiment.engine, federation.plan, federation.dataset)
+    runner.spoil = lambda one: Lost(one.client, "gone") if one.round == 3 and one.client in lost else one
+    for _ in range(3):
+        federation.advance(runner)
+    federation.close()
+    assert len(seen) == 2 * len(lost)
+    for client, request in seen.items():
+        orders = federation.flow.timeline(np.array([client]))[0]
+        second = next(task for task in orders if task != orders[0])
+        assert set(federation.dataset.train.labels[request.samples].tolist()) <= set(flow.tasks[second])
+        assert np.flatnonzero(request.present).tolist() == sorted(flow.tasks[second])
+        assert request.met.sum() == 4
+        assert flow.task(client, 3) == (second if client in lost else orders[0])
+
+
 def test_states_of_a_lost_attempt_are_forgotten():
     """SCAFFOLD's control variates are those of the clients that count, as if nobody else had trained."""
     federation = Federation(experiment(min_clients=3, method="scaffold"))
@@ -283,6 +332,81 @@ def test_a_run_pauses_and_ends_like_one_that_never_had_to(tmp_path):
     assert resumed.status.status == "finished"
     for name in ("model.safetensors", "metrics.jsonl"):
         assert resumed.file(name).read_bytes() == whole.file(name).read_bytes()
+
+
+def test_attempts_in_vain_belong_to_their_round(tmp_path):
+    """Round 2 has failed. Without its checkpoint the run falls back to before round 1, which has as many
+    attempts as ever; round 2 then goes on with its own count."""
+    flag = tmp_path / "flag"
+    flag.touch()
+    description = experiment(engine={"name": "test_attempts:Flaky", "flag": str(flag)})
+    observer = Silent()
+    with pytest.raises(PausedError, match="in 3 attempts"):
+        mnemos.run(description, out=tmp_path, observer=observer)
+    run = observer.run
+    assert run.in_vain == (3, 2)
+    federation = Federation(description)
+    federation.retries.in_vain, federation.retries.in_vain_round = run.in_vain
+    assert [len(list(federation.retries.attempts(number))) for number in (1, 2, 3)] == [3, 6, 3]
+    federation.close()
+    for path in run.file("checkpoints").glob("*"):
+        path.unlink()
+    with pytest.raises(PausedError, match="round 2 came to too few updates in 6 attempts"):
+        resume(run.path)
+
+
+class Stopping(Silent):
+    """Looks at the status of a run as it goes on, and then interrupts it."""
+
+    def started(self, run, experiment, round):
+        super().started(run, experiment, round)
+        self.seen = run.read_json("status.json")
+        raise KeyboardInterrupt
+
+
+def _interrupt(federation, runner):
+    raise KeyboardInterrupt
+
+
+def test_every_status_keeps_the_attempts_in_vain(tmp_path, monkeypatch):
+    """That of a run that goes on, of one whose process was killed, and of one that was interrupted."""
+    flag = tmp_path / "flag"
+    flag.touch()
+    description = experiment(engine={"name": "test_attempts:Flaky", "flag": str(flag)})
+    observer = Silent()
+    with pytest.raises(PausedError):
+        mnemos.run(description, out=tmp_path, observer=observer)
+    run, stopping = observer.run, Stopping()
+    with pytest.raises(KeyboardInterrupt):
+        resume(run.path, observer=stopping)
+    assert (stopping.seen["status"], stopping.seen["in_vain"]) == ("running", 3)
+    assert (run.status.status, run.in_vain) == ("interrupted", (3, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(Federation, "advance", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            resume(run.path)
+    assert run.read_json("status.json")["status"] == "interrupted"
+    assert run.in_vain == (3, 2)
+    with pytest.raises(PausedError, match="in 6 attempts"):
+        resume(run.path)
+    flag.unlink()
+    assert resume(run.path).status.status == "finished"
+
+
+def test_the_status_of_an_earlier_version_counts_for_the_next_round(tmp_path):
+    flag = tmp_path / "flag"
+    flag.touch()
+    observer = Silent()
+    with pytest.raises(PausedError):
+        mnemos.run(
+            experiment(engine={"name": "test_attempts:Flaky", "flag": str(flag)}),
+            out=tmp_path,
+            observer=observer,
+        )
+    status = observer.run.read_json("status.json")
+    del status["in_vain_round"]
+    observer.run.write_json("status.json", status)
+    assert observer.run.in_vain == (3, 2)
 
 
 def test_a_simulated_run_goes_on_as_one_with_more_patience_would(tmp_path):

@@ -144,6 +144,8 @@ def test_a_client_without_samples_in_a_round_sits_it_out(tiny):
         for o in (first, second)
     ]
     assert trained == [{1, 3, 5, 7, 9, 11}, set(range(12))]
+    model = 4 * federation.layout.size
+    assert [values(outcome, "bytes_down") for outcome in (first, second)] == [[6 * model], [12 * model]]
 
 
 def test_without_validation_only_the_test_is_evaluated(tiny):

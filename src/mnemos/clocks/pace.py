@@ -19,8 +19,8 @@ class Pace:
     seed: int
 
     def steps(self, client: int, round: int) -> int:
-        """The steps that a client makes in a round; 0 if it has no samples then."""
-        return self.local.round_steps(len(self.flow.samples(client, round)))
+        """The steps that a client makes in a round if it is asked; 0 if it has no samples then."""
+        return self.local.round_steps(len(self.flow.if_asked.samples(client, round)))
 
     def duration(self, client: int, round: int) -> float:
         """The simulated time that a client takes for a round."""

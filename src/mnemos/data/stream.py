@@ -74,6 +74,14 @@ class Flow(ABC):
         cells = owners * classes + self.setting.labels[samples]
         return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
 
+    @property
+    def if_asked(self) -> Flow:
+        """What a client holds in a round if it is asked to train, as one of its cohort or as a substitute.
+
+        It differs from the flow itself where clients move on when they are selected.
+        """
+        return self
+
     # The following methods are about tasks; these are the results of a flow without tasks.
 
     @property

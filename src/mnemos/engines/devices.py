@@ -10,16 +10,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Self
+from typing import NoReturn, Self
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
-from mnemos.client.step import Trainees, train_unread, with_losses
+from mnemos.client.step import Trainees, train, train_unread, with_losses
 from mnemos.common.devices import AUTO, find_devices, send
-from mnemos.engines.engine import Engine, Runner, blame
+from mnemos.engines.engine import ClientError, Engine, Runner, blame
+from mnemos.errors import MnemosError
 from mnemos.methods.exchange import State, TrainReply
 
 
@@ -86,8 +87,8 @@ class DeviceRunner(Runner):
                 done = with_losses(waiting) if len(waiting) >= at_once else []
             except torch.OutOfMemoryError:
                 raise
-            except Exception as error:  # named, and raised again
-                blame(chunk[0], error)
+            except Exception as error:  # raised again, with the client's number
+                _blame(chunk, error, lambda alone: train(begin(0, [alone])))
             yield from map(self._homed, done)
             waiting = [] if done else waiting
         if waiting:
@@ -100,6 +101,26 @@ class DeviceRunner(Runner):
             return reply
         delta, buffers, change, state = send((reply.delta, reply.buffers, reply.change, reply.state), home)
         return replace(reply, delta=delta, buffers=buffers, change=change, state=state)
+
+
+def _blame(
+    chunk: list[TrainRequest], error: Exception, train_alone: Callable[[TrainRequest], object]
+) -> NoReturn:
+    """Raise a chunk's error again: as that of the first client that also fails alone, or as that of all."""
+    if isinstance(error, MnemosError):
+        raise error
+    if len(chunk) == 1:
+        blame(chunk[0], error)
+    for request in chunk:
+        try:
+            train_alone(request)
+        except Exception as own:  # raised again, with the client's number
+            blame(request, own)
+    clients = ", ".join(str(request.client) for request in chunk)
+    raise ClientError(
+        f"clients {clients} failed together in round {chunk[0].round}, and none of them alone: "
+        f"{type(error).__name__}: {error}; a smaller engine.chunk may help"
+    ) from error
 
 
 class Mirror:

@@ -113,7 +113,7 @@ class Group:
         aggregation = self.aggregation(ctx.round, server, len(clients))
         watching = self.watching(ctx.round, clients, server)
         result = self.aggregate(ctx, answers, aggregation, watching, memory)
-        result.received = self.bytes_received(result.server) * len(clients)
+        result.received = self.bytes_received(result.server) * result.asked
         return result
 
     def answers(self, ctx: RoundContext, attempt: Attempt, memory: State) -> Iterator[Answer]:
@@ -140,14 +140,14 @@ class Group:
         """A request a client that has samples, made when it is sent; `steps`: of those that stop early."""
         plan = self.plan.model_copy(update={"arithmetic": ctx.runner.plan.arithmetic})
         fresh = self.method.client_state(self.layout)
-        assignment, round = self.flow.assignment, broadcast.round
+        assignment, flow, round = self.flow.assignment, self.flow.if_asked, broadcast.round
         for client in clients.tolist():
             model, buffers = broadcast.start(client)
             state = fresh
             if client in ctx.client_states:
                 state = ctx.client_states[client]
                 buffers = state.pop(_BUFFERS, buffers)
-            samples = self.flow.samples(client, round)
+            samples = flow.samples(client, round)
             if not len(samples):
                 continue  # a stream may leave a client without data for a while
             yield TrainRequest(
@@ -160,8 +160,8 @@ class Group:
                 state=self._sent_state(state, ctx),
                 samples=torch.from_numpy(np.ascontiguousarray(samples)),
                 held_out=torch.from_numpy(np.ascontiguousarray(assignment.held_out(client))),
-                met=torch.from_numpy(self.flow.met(client, round)),
-                present=torch.from_numpy(self.flow.present(client, round)),
+                met=torch.from_numpy(flow.met(client, round)),
+                present=torch.from_numpy(flow.present(client, round)),
                 noise=0.0 if assignment.noise is None else float(assignment.noise[client]),
                 label_map=self.misconduct.label_map(client),
                 steps=steps.get(client),

@@ -42,8 +42,8 @@ class Retries:
     def __init__(self, population: Population, waiting: Waiting | None, *, private: bool) -> None:
         """`private`: the experiment promises privacy, so what clients send must not decide who is asked."""
         self._population, self._waiting, self._private = population, waiting, private
-        self.in_vain = 0
-        """How many attempts at the next round were made before the run paused."""
+        self.in_vain, self.in_vain_round = 0, 0
+        """How many attempts at a round were made before the run paused, and which round that is."""
 
     def attempts(self, round: int) -> Iterator[Attempt]:
         """The attempts at a round: first its cohort, then other clients.
@@ -52,14 +52,17 @@ class Retries:
         in. The same clients are asked once whenever the run goes on, and their faults are drawn anew.
         """
         cohort = tried = self._population.cohort(round)
-        for index in self._indices:
+        for index in self._indices(round):
             if index and not self._private:
                 cohort = self._population.others(round, index, tried)
                 tried = np.union1d(tried, cohort)
             yield self._attempt(round, index, cohort)
 
-    def enough(self, results: Results) -> bool:
-        """Whether an attempt has come to enough updates; so has one for which no client had samples.
+    def enough(self, results: Results, failed: Sequence[Results] = ()) -> bool:
+        """Whether an attempt has come to enough updates; `failed` are the earlier attempts at the round.
+
+        So has a round for which no client had samples. An attempt that finds no client to ask after others
+        have failed hasn't.
 
         With privacy all clients that answer count. None is needed, as noise alone will do, unless the
         experiment asks for more than one: then as many of them as chance has put into the cohort, which would
@@ -69,18 +72,18 @@ class Retries:
         clients, asked = arrived(results)
         if self._private:
             return fewest == 1 or len(clients) >= min(fewest, asked)
-        return sum(result.used for result in results) >= fewest or not asked
+        return sum(result.used for result in results) >= fewest or not (asked or failed)
 
     def exhausted(self, round: int, failed: Sequence[Results]) -> MnemosError:
         """The error to end with when there is no attempt left."""
-        self.in_vain = self._indices.stop
+        self.in_vain, self.in_vain_round = self._indices(round).stop, round
         return _error(round, failed, self._population.experiment.min_clients)
 
-    @property
-    def _indices(self) -> range:
+    def _indices(self, round: int) -> range:
+        before = self.in_vain if round == self.in_vain_round else 0
         if self._private:
-            return range(self.in_vain, self.in_vain + 1)
-        return range(self.in_vain + self._population.experiment.retries + 1)
+            return range(before, before + 1)
+        return range(before + self._population.experiment.retries + 1)
 
     def _attempt(self, round: int, index: int, cohort: Ints) -> Attempt:
         if self._waiting is None:

@@ -45,6 +45,11 @@ class Ranks(Measure):
             raise ConfigError(f"the model has no layer to measure{more}")
 
     @property
+    def watches(self) -> bool:
+        """Only where `clients` is set; the global model can be measured without."""
+        return self.clients
+
+    @property
     def quantity(self) -> Name:
         """The name of the metric in `mnemos.ranks`."""
         return self.metric

@@ -87,7 +87,7 @@ class _Watch(Watch):
         for model, row in zip(self._models, after.tolist(), strict=True):
             for task, value in zip(tasks.tolist(), row, strict=True):
                 yield Record(round, "after_accuracy", value, model=model, task=task)
-        present = [flow.task(model, round) for model in self._models]
+        present = [flow.if_asked.task(model, round) for model in self._models]
         others = np.not_equal.outer(np.array(present), tasks)
         lost = np.ma.array(before - after, mask=~others)
         for model, task, row in zip(self._models, present, lost, strict=True):

@@ -44,6 +44,8 @@ class MethodPart(Part):
     """Whether a round's clients must have been sent the same model, which asynchronous ones aren't."""
     partial: ClassVar[bool] = False
     """Whether it is made for clients of which some stop before they are through."""
+    takes_models: ClassVar[bool] = False
+    """Whether it takes x + Δ for a client's model, or Δ for the way that its steps have gone."""
 
     def sends(self, layout: Layout) -> State:
         """What is uploaded beside the model, as an example: names, shapes and types."""

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -20,13 +20,13 @@ from mnemos.client.trainer import fresh_model
 from mnemos.common.cores import cores
 from mnemos.common.files import Lock, write_atomically
 from mnemos.engines.engine import Engine, Runner
-from mnemos.errors import ConfigError, DataError, DivergedError, PausedError
+from mnemos.errors import ConfigError, DivergedError, PausedError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation, Outcome
 from mnemos.measures.measure import Record
 from mnemos.runs.checkpoint import Checkpoints
 from mnemos.runs.releases import Releases, SpentError
-from mnemos.runs.run import Run, Status, create
+from mnemos.runs.run import Run, State, Status, create
 from mnemos.runs.stops import StoppedError, check_directory, stops
 from mnemos.runs.store import Store, overall, read_metrics
 from mnemos.runs.trust import Trust, remember_own
@@ -117,7 +117,6 @@ def resume(
     with run.lock() as lock, stops(run, lock):
         experiment = run.load(trust=trust)
         read_metrics(run.file("metrics.jsonl"))  # damage is found before anything is changed
-        in_vain = _in_vain(run)
         if rounds is not None:
             if experiment.stream.paced and rounds != experiment.rounds:
                 raise ConfigError(
@@ -141,7 +140,7 @@ def resume(
             federation.client_states.keep_in(run.file("clients.bin"))
             _checkpoints(run).restore(federation, store)
             _account(run, federation)
-            federation.retries.in_vain = in_vain
+            federation.retries.in_vain, federation.retries.in_vain_round = run.in_vain
             if federation.round > experiment.rounds:
                 raise ConfigError(f"found {rounds}; the run has {federation.round} rounds already", "rounds")
             write_atomically(run.file("experiment.yaml"), experiment.to_yaml().encode())
@@ -153,7 +152,7 @@ def _execute(
     run: Run, lock: Lock, federation: Federation, runner: Runner, store: Store, observer: Observer
 ) -> None:
     """Do the rounds that are left, and write the model and how the run ended."""
-    status = Status("running", federation.round)
+    status = _status(federation, "running")
     run.write_json("status.json", asdict(status))
     if federation.guarantee is not None:
         run.write_json("privacy.json", federation.guarantee.facts())
@@ -172,7 +171,8 @@ def _execute(
             )
             if not limit and federation.guarantee is not None:
                 limit = federation.guarantee.limit
-            status = Status("finished", federation.round, _accuracy(run, federation.experiment), limit)
+            accuracy = _accuracy(run, federation.experiment)
+            status = _status(federation, "finished", accuracy=accuracy, message=limit)
             run.write_json("status.json", asdict(status))
     except BaseException as error:
         status = _ended(error, run, federation)
@@ -188,14 +188,22 @@ def _ended(error: BaseException, run: Run, federation: Federation) -> Status:
     """The status of a run that an error has ended."""
     match error:
         case DivergedError():
-            return Status("diverged", federation.round, message=str(error))
+            return _status(federation, "diverged", message=str(error))
         case PausedError():
-            return Status("paused", federation.round, message=str(error), in_vain=federation.retries.in_vain)
+            return _status(federation, "paused", message=str(error))
         case KeyboardInterrupt():
-            return Status("interrupted", federation.round)
+            return _status(federation, "interrupted")
         case StoppedError():
-            return Status("failed", run.saved_rounds, message=str(error))
-    return Status("failed", federation.round, message=f"{type(error).__name__}: {error}")
+            return replace(_status(federation, "failed", message=str(error)), rounds=run.saved_rounds)
+    return _status(federation, "failed", message=f"{type(error).__name__}: {error}")
+
+
+def _status(
+    federation: Federation, state: State, *, accuracy: float | None = None, message: str = ""
+) -> Status:
+    """The status of a run; every one says which round was tried in vain, so that a resume knows."""
+    retries = federation.retries
+    return Status(state, federation.round, accuracy, message, retries.in_vain, retries.in_vain_round)
 
 
 def _begin(run: Run, federation: Federation, observer: Observer) -> None:
@@ -258,14 +266,6 @@ def _rounds(
             if outcome.stuck:
                 raise DivergedError(outcome.stuck)
     return ""
-
-
-def _in_vain(run: Run) -> int:
-    """How often the next round of a paused run has been tried in vain."""
-    try:
-        return run.status.in_vain
-    except DataError:
-        return 0  # status.json is damaged; resuming writes it anew
 
 
 def _checkpoints(run: Run) -> Checkpoints:

@@ -20,7 +20,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,7 +61,9 @@ class Status:
     accuracy: float | None = None
     message: str = ""
     in_vain: int = 0
-    """How often the next round was tried in vain before the run paused."""
+    """How many attempts at a round were made before the run paused."""
+    in_vain_round: int | None = None
+    """The round that `in_vain` counts for; None, in runs of earlier versions: the one after `rounds`."""
 
 
 _STATUS = TypeAdapter(Status)
@@ -139,7 +141,18 @@ class Run:
             raise DataError(f"{self.file('status.json')}: it is damaged") from None
         if status.status != "running":
             return status
-        return Status("running" if self.locked else "interrupted", self.saved_rounds)
+        state: State = "running" if self.locked else "interrupted"
+        return replace(status, status=state, rounds=self.saved_rounds)
+
+    @property
+    def in_vain(self) -> tuple[int, int]:
+        """(how many attempts at a round were made before the run paused, which round that is)."""
+        try:
+            status = self.status
+        except DataError:
+            return 0, 0  # status.json is damaged; resuming writes it anew
+        round = status.in_vain_round
+        return status.in_vain, status.rounds + 1 if round is None else round
 
     @property
     def ended(self) -> bool:

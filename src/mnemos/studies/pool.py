@@ -225,7 +225,8 @@ class _Pool:
         run = find(case.experiment, self._given)
         if run is not None and not run.ended:
             with suppress(BusyError, OSError), run.lock():
-                run.write_json("status.json", asdict(Status("failed", run.saved_rounds, message=message)))
+                status = Status("failed", run.saved_rounds, None, message, *run.in_vain)
+                run.write_json("status.json", asdict(status))
 
     def _end(self, case: Case, status: str = "", message: str = "") -> None:
         """Enter a case's result: how its run ended, or `status` and `message` if the run doesn't say."""

@@ -183,8 +183,12 @@ class Schedules(Flow):
 
     def samples(self, client: int, round: int) -> Ints:
         """The client's training samples that belong to its task."""
+        return self.of_task(client, self.task(client, round))
+
+    def of_task(self, client: int, task: int) -> Ints:
+        """The client's training samples that belong to a task."""
         own = self.assignment.train(client)
-        held: Ints = own[self._task_of[self.setting.labels[own]] == self.task(client, round)]
+        held: Ints = own[self._task_of[self.setting.labels[own]] == task]
         return held
 
     def loads(self) -> Ints:
@@ -213,6 +217,15 @@ class Schedules(Flow):
     def reached(self, client: int, round: int) -> Ints:
         """All tasks up to the client's present one, in its order."""
         return self._order[client, : self._positions(np.array([client]), round)[0] + 1].astype(np.int64)
+
+    @cached_property
+    def if_asked(self) -> Flow:
+        """With the task that is due; by the clock, clients have that whether they are asked or not."""
+        return _IfAsked(self) if self._lazy else self
+
+    def reached_if_asked(self, client: int, round: int) -> Ints:
+        """All tasks up to the one that the client has if it is asked in a round, in its order."""
+        return self._order[client, : self._due(np.array([client]), round)[0] + 1].astype(np.int64)
 
     def discovered(self, round: int) -> Ints:
         """The discovered tasks in the order of their numbers."""
@@ -266,6 +279,37 @@ class Schedules(Flow):
                 arrived[(steps <= positions[:, None]) & (arrived > round)] = round
                 self._arrived[cohort] = arrived
             self._replayed = round
+
+
+class _IfAsked(Flow):
+    """The tasks of lazy clients in rounds in which they are asked.
+
+    Clients of a round's cohort have moved on already. A substitute, which is asked because others have
+    failed, takes the task that is due, as one does that is selected. The schedule doesn't note it: it depends
+    on the cohorts that are drawn, and not on failures, so that it is known without training. The next
+    time the client is asked, its task is this one or a later one: what is due never goes back.
+    """
+
+    def __init__(self, schedules: Schedules) -> None:
+        super().__init__(schedules.setting)
+        self._schedules = schedules
+
+    @property
+    def tasks(self) -> tuple[Ints, ...]:
+        """The classes of each task."""
+        return self._schedules.tasks
+
+    def samples(self, client: int, round: int) -> Ints:
+        """The client's training samples that belong to the task that is due."""
+        return self._schedules.of_task(client, self.task(client, round))
+
+    def task(self, client: int, round: int) -> int:
+        """The task that is due."""
+        return int(self.reached(client, round)[-1])
+
+    def reached(self, client: int, round: int) -> Ints:
+        """All tasks up to the one that is due."""
+        return self._schedules.reached_if_asked(client, round)
 
 
 def _level(durations: Table) -> None:

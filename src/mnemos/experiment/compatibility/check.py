@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mnemos.experiment.compatibility.asynchronous import ASYNCHRONOUS
 from mnemos.experiment.compatibility.faults import FAULTS
-from mnemos.experiment.compatibility.learners import CENTRALISED, MIXED, PEERS
+from mnemos.experiment.compatibility.learners import CENTRALISED, GRADIENTS, MIXED, PEERS
 from mnemos.experiment.compatibility.owners import LOCAL, REMOTE
 from mnemos.experiment.compatibility.private import PRIVATE
 from mnemos.experiment.compatibility.row import Row, Table, refuse
@@ -22,7 +22,7 @@ IMPORTED: Table[Experiment] = Table(
 )
 """Code of the experiment that Mnemos has only read the name of."""
 
-TABLES = (IMPORTED, ASYNCHRONOUS, LOCAL, REMOTE, PRIVATE, CENTRALISED, MIXED, PEERS, FAULTS)
+TABLES = (IMPORTED, ASYNCHRONOUS, LOCAL, REMOTE, PRIVATE, CENTRALISED, MIXED, PEERS, GRADIENTS, FAULTS)
 
 
 def check_experiment(experiment: Experiment) -> None:

@@ -1,9 +1,9 @@
-"""What doesn't go with several models, with models of the clients' own, or with no clients."""
+"""What doesn't go with several models, models of the clients' own, clients that send none, or no clients."""
 
 from __future__ import annotations
 
 from mnemos.experiment.compatibility.asked import forgetting_asked
-from mnemos.experiment.compatibility.row import Row, Table, first, named
+from mnemos.experiment.compatibility.row import Row, Table, first, named, names
 from mnemos.experiment.experiment import Experiment
 
 CENTRALISED: Table[Experiment] = Table(
@@ -53,3 +53,46 @@ PEERS: Table[Experiment] = Table(
     ),
 )
 """Models of the clients' own: what takes a server."""
+
+
+def _sender(experiment: Experiment, wrong: bool) -> str:
+    """The name of the correction with which clients send something else than a change of their model."""
+    return named(experiment.method.correction, wrong)
+
+
+def _watching(experiment: Experiment) -> tuple[str, str] | None:
+    """The first measure that looks at clients' models, and the correction with which they send none."""
+    found = first(measure for measure in experiment.measures if measure.watches)
+    return (found, _sender(experiment, True)) if found else None
+
+
+def _taken(experiment: Experiment) -> tuple[str, str] | None:
+    """The parts that take what clients send for their model, and the correction with which it isn't."""
+    found = names(part for part in experiment.method.parts if part.takes_models)
+    return (found, _sender(experiment, True)) if found else None
+
+
+GRADIENTS: Table[Experiment] = Table(
+    lambda e: not e.method.correction.sends_change,
+    (
+        Row(
+            "evaluate.forgetting",
+            lambda e: _sender(e, forgetting_asked(e)),
+            "found some, which is measured on clients' models, and with correction {} clients send none; "
+            "allowed: 0",
+        ),
+        Row(
+            "measures.{0}",
+            _watching,
+            "found a measure of clients' models, and with correction {1} clients send none; allowed: "
+            "measures of the global model",
+        ),
+        Row(
+            "method",
+            _taken,
+            "found {0}, made for clients that send a change of their model, and with correction {1} they "
+            "send none; allowed: parts that take any vector",
+        ),
+    ),
+)
+"""Clients that send a gradient, or anything else that isn't a change of their model."""

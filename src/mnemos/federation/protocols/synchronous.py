@@ -22,8 +22,7 @@ class SynchronousRounds(RoundProtocol):
         failed: list[tuple[GroupResult, ...]] = []
         for attempt in self._retries.attempts(ctx.round):
             results = tuple(group.train(ctx, attempt) for group in self._groups)
-            if self._retries.enough(results):
-                self._retries.in_vain = 0
+            if self._retries.enough(results, failed):
                 return RoundResult(results, tuple(failed))
             failed.append(results)
             ctx.client_states.drop()

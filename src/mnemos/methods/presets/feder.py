@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -35,6 +35,8 @@ class LayerMetric(Weighting):
     have no weight, and the layer shrinks by what is missing, down to zero if all have rank 0. (Batch-norm's
     statistics don't.)
     """
+
+    takes_models: ClassVar[bool] = True
 
     form: Literal["improved", "initial"] = Field(
         "improved", description="algorithm 4; or 3: no floor, and a plain mean of tensors without a metric"
@@ -159,6 +161,8 @@ class NetworkRank(Weighting):
     H are the effective ranks of all layers' sides, and d is how many there are: equation 2.10 before its
     logarithm, which can be negative (`log` takes it). The thesis uses it if models have different layers.
     """
+
+    takes_models: ClassVar[bool] = True
 
     log: bool = Field(False, description="take the logarithm, as the equation does")
     floor: float = Field(1e-3, gt=0, description="least number of a model")

@@ -66,6 +66,7 @@ class Normalised(ServerStep):
     """x ← x + (Σ pᵢ aᵢ) Σ pᵢ Δᵢ / aᵢ: clients count by their direction, not by how far they went."""
 
     partial: ClassVar[bool] = True
+    takes_models: ClassVar[bool] = True
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """Raise a ConfigError unless the optimiser's steps are linear in the gradients."""
