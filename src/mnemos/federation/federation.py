@@ -15,7 +15,7 @@ from mnemos.engines.several import open_each
 from mnemos.errors import DivergedError, naming
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.assembly import Parts
-from mnemos.federation.client_states import ClientStates, StateTable
+from mnemos.federation.client_states import ClientStates
 from mnemos.federation.retries import failed_records
 from mnemos.federation.round import Check, RoundContext, RoundResult
 from mnemos.federation.servers import joined, not_finite, split
@@ -54,8 +54,7 @@ class Federation:
         self.spend: Callable[[int, Server], float] | None = None if promised is None else promised.spend
         """Gives ε with a round's model, before the model is sent to anybody; None: there is no promise."""
         self.servers = tuple(group.first() for group in self.groups)
-        tables = [StateTable(group.example) for group in self.groups]
-        self.client_states = ClientStates(tables, self.models.groups)
+        self.client_states = ClientStates([group.example for group in self.groups], self.models.groups)
         self.round = 0
         self._begun = False
 
