@@ -10,7 +10,7 @@ import numpy as np
 from mnemos.clocks.waiting import Waiting
 from mnemos.data.partition import Ints
 from mnemos.errors import DivergedError, MnemosError, PausedError
-from mnemos.federation.misconduct import vanishes
+from mnemos.faults.misconduct import vanishes
 from mnemos.federation.population import Population
 from mnemos.federation.round import NOTED, Attempt, GroupResult, rejected
 from mnemos.measures.measure import Record
@@ -85,9 +85,9 @@ class Retries:
     def _attempt(self, round: int, index: int, cohort: Ints) -> Attempt:
         if self._waiting is None:
             return Attempt(cohort, index)
-        experiment = self._population.experiment
+        faults, seed = self._population.experiment.faults, self._population.experiment.seed
         late, steps = self._waiting.late(
-            cohort.tolist(), round, lambda client: vanishes(experiment, client, round, index)
+            cohort.tolist(), round, lambda client: vanishes(faults, seed, client, round, index)
         )
         return Attempt(cohort, index, late, steps)
 

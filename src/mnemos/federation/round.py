@@ -19,8 +19,6 @@ from mnemos.vector import Layout
 
 Check = Callable[[TrainReply, Layout], str | None]
 """Looks at one update before it is aggregated: the reason to reject it, or None."""
-Start = Callable[[int], tuple[Tensor, Tensor]]
-"""The model that a client starts from, and its buffers."""
 
 DROPPED, REJECTED, SHORTENED = "dropped", "rejected", "shortened"
 """The first words of records: of clients that didn't answer, of updates that were rejected, and of updates
@@ -43,7 +41,8 @@ class Broadcast(NamedTuple):
 
     round: int
     """The round that they train for."""
-    start: Start
+    model: Tensor
+    buffers: Tensor
     received: State
     """What they are sent beside the model."""
 

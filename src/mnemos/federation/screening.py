@@ -10,7 +10,8 @@ from itertools import islice
 from mnemos.client.messages import TrainRequest
 from mnemos.client.workload import rates, workload
 from mnemos.experiment.experiment import Experiment
-from mnemos.federation.misconduct import LAST, Heard
+from mnemos.faults.misconduct import LAST
+from mnemos.federation.asking import Answers
 from mnemos.federation.round import Answer, Check
 from mnemos.methods.exchange import Cohort, Server, State
 from mnemos.screens.guard import Watchman, shorten
@@ -37,10 +38,10 @@ class Screening:
         )
 
     def screen(
-        self, heard: Iterator[Heard], server: Server, memory: State, checks: tuple[Check, ...]
+        self, answers: Answers, server: Server, memory: State, checks: tuple[Check, ...]
     ) -> Iterator[Answer]:
         """The answers, in order, with the reason for each update that is rejected; adds to the memory."""
-        sound = (self._checked(request, answer, checks) for request, answer in heard)
+        sound = (self._checked(request, answer, checks) for request, answer in answers)
         guarded = sound if self._guard is None else self._guarded(self._guard, sound, server, memory)
         return iter(self._compared(list(guarded), server, memory)) if self._screens else guarded
 
