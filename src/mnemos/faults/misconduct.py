@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
 from mnemos.data.dataset import Dataset
-from mnemos.data.partition import Ints
 from mnemos.data.trigger import Trigger
 from mnemos.faults.fault import Collusion, Fault, Pretence, Tampering
 from mnemos.faults.free_riders import pretended
@@ -21,11 +20,6 @@ LAST = "last"
 """The model's change in the round before, which free riders copy and screens compare with."""
 
 _Kind = TypeVar("_Kind", bound=Fault)
-
-
-def vanishes(faults: Iterable[Fault], seed: int, client: int, round: int, attempt: int = 0) -> bool:
-    """Whether a client doesn't answer in an attempt at a round."""
-    return any(fault.vanishes(client, round, seed, attempt) for fault in faults)
 
 
 class Misconduct:
@@ -41,21 +35,15 @@ class Misconduct:
         form: Form,
     ) -> None:
         """`population`: how many clients there are; `form`: that of an update."""
-        self._faults, self._seed, self._dataset = faults, seed, dataset
-        self._layout, self._form = layout, form
+        self._dataset, self._layout, self._form = dataset, layout, form
 
-        def by_client(kind: type[_Kind], clients: Callable[[_Kind], Ints]) -> dict[int, _Kind]:
+        def by_client(kind: type[_Kind]) -> dict[int, _Kind]:
             found = (fault for fault in faults if isinstance(fault, kind))
-            return {client: fault for fault in found for client in clients(fault).tolist()}
+            return {client: fault for fault in found for client in fault.clients(population, seed).tolist()}
 
-        self._pretenders = by_client(Pretence, lambda fault: fault.pretenders(population, seed))
-        self._tamperers = by_client(Tampering, lambda fault: fault.tamperers(population, seed))
-        self.colluders = by_client(Collusion, lambda fault: fault.colluders(population, seed))
+        self._pretenders, self._tamperers = by_client(Pretence), by_client(Tampering)
+        self.colluders = by_client(Collusion)
         """The clients that agree on what they send, and their fault."""
-
-    def vanishes(self, client: int, round: int, attempt: int = 0) -> bool:
-        """Whether a client doesn't answer in an attempt at a round."""
-        return vanishes(self._faults, self._seed, client, round, attempt)
 
     def label_map(self, client: int) -> Tensor | None:
         """The class that a client takes each class for; None: its labels are right."""

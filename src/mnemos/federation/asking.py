@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from mnemos.client.messages import TrainRequest
-from mnemos.engines.engine import Lost, Runner
+from mnemos.engines.engine import Lost
 from mnemos.faults.misconduct import Misconduct
 from mnemos.federation.round import Answer, Attempt
-from mnemos.methods.exchange import State
+from mnemos.methods.exchange import State, TrainReply
 
+Train = Callable[[Iterable[TrainRequest]], Iterator[TrainReply | Lost]]
+"""Trains clients, as `Runner.run` does."""
 Answers = Iterator[tuple[TrainRequest, Answer]]
 """Each request with what came of it, in the order of the requests."""
 
 
 def ask(
-    runner: Runner, requests: Iterable[TrainRequest], attempt: Attempt, bad: Misconduct, memory: State
+    train: Train, requests: Iterable[TrainRequest], attempt: Attempt, bad: Misconduct, memory: State
 ) -> Answers:
     """What comes of requests; `memory`: what bad clients remember, to which they add."""
-    answers = _trained(runner, requests, attempt, bad, memory)
+    answers = _trained(train, requests, attempt, bad, memory)
     if not bad.colluders:
         yield from answers
         return
@@ -32,19 +34,23 @@ def ask(
 
 
 def _trained(
-    runner: Runner, requests: Iterable[TrainRequest], attempt: Attempt, bad: Misconduct, memory: State
+    train: Train, requests: Iterable[TrainRequest], attempt: Attempt, bad: Misconduct, memory: State
 ) -> Answers:
     """Let the engine train those clients that do, and put the others' answers in between, in order."""
     waiting: deque[tuple[TrainRequest, Answer | None]] = deque()  # None: the client trains
 
     def training() -> Iterator[TrainRequest]:
         for request in requests:
-            instead = _instead(request, attempt, bad, memory)
+            client, instead = request.client, None
+            if client in attempt.absent:
+                instead = Answer(client, reason=attempt.absent[client])
+            elif (update := bad.pretended(request, memory)) is not None:
+                instead = Answer(client, update, trained=False)
             waiting.append((request, instead))
             if instead is None:
                 yield request
 
-    for reply in runner.run(training()):
+    for reply in train(training()):
         request, instead = waiting.popleft()
         while instead is not None:
             yield request, instead
@@ -55,14 +61,3 @@ def _trained(
         else:
             yield request, Answer(client, bad.tampered(reply, client, memory))
     yield from ((request, instead) for request, instead in waiting if instead is not None)
-
-
-def _instead(request: TrainRequest, attempt: Attempt, bad: Misconduct, memory: State) -> Answer | None:
-    """What comes of asking a client that vanishes, is late or only pretends; None: it trains."""
-    client = request.client
-    if bad.vanishes(client, request.round, attempt.earlier):
-        return Answer(client)
-    if client in attempt.late:
-        return Answer(client, reason=attempt.late[client])
-    update = bad.pretended(request, memory)
-    return None if update is None else Answer(client, update, trained=False)

@@ -74,12 +74,12 @@ class Parts:
             population.pace, population.cohort_size, partial=experiment.method.partial
         )
         self.retries = Retries(population, waiting, private=self.guarantee is not None)
-        protocol: RoundProtocol = (
+        usual: RoundProtocol = (
             SynchronousRounds(self.groups, self.retries)
             if population.schedule is None
             else AsynchronousRounds(self.groups[0], population.schedule)
         )
-        self.protocol = experiment.clock.rounds(protocol, self.groups)
+        self.protocol = experiment.clock.protocol(usual, self.groups)
         self.hooks = [*self._learning(), remember_change]
         if waiting is not None:
             self.hooks.append(simulate_time(waiting))

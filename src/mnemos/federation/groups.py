@@ -20,14 +20,14 @@ from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
 from mnemos.faults.misconduct import LAST, Misconduct
 from mnemos.federation.aggregation import Aggregation, Averaging
-from mnemos.federation.asking import ask
+from mnemos.federation.asking import Train, ask
 from mnemos.federation.model_assignment import ModelAssignment
 from mnemos.federation.population import Population
-from mnemos.federation.round import Answer, Attempt, Broadcast, GroupResult, RoundContext
+from mnemos.federation.round import Answer, Attempt, GroupResult, RoundContext
 from mnemos.federation.screening import Screening
 from mnemos.measures.evaluate import Evaluator, Judge
 from mnemos.measures.measure import Opening, Scores, Watch
-from mnemos.methods.exchange import Occasion, Server, State, TrainReply
+from mnemos.methods.exchange import Broadcast, Occasion, Server, State, TrainReply
 from mnemos.privacy.gaussian import Mechanism
 from mnemos.screens import guard
 from mnemos.screens.sound import Form
@@ -105,14 +105,19 @@ class Group:
         return Broadcast(round, server.model, server.buffers, {**self.method.broadcast(server), **asks})
 
     def answers(
-        self, ctx: RoundContext, sent: Mapping[int, Broadcast], attempt: Attempt, memory: State
+        self,
+        ctx: RoundContext,
+        sent: Mapping[int, Broadcast],
+        attempt: Attempt,
+        memory: State,
+        train: Train | None = None,
     ) -> Iterator[Answer]:
         """What comes of asking clients to train, in order; with the reason if an update is rejected.
 
-        `memory`: what screens and bad clients remember, to which they add.
+        `memory`: what screens and bad clients remember, to which they add; `train`: in place of the engine.
         """
         requests = self.requests(ctx, sent, attempt.steps)
-        answers = ask(ctx.runner, requests, attempt, self.misconduct, memory)
+        answers = ask(train or ctx.runner.run, requests, attempt, self.misconduct, memory)
         return self._screening.screen(answers, ctx.servers[self.index], memory, ctx.checks)
 
     def requests(
@@ -167,9 +172,9 @@ class Group:
         result, watches = GroupResult(before), self._watches(ctx.round, sent)
         aggregation = self.aggregation(ctx.round, before, len(sent))
         for answer in answers:
-            update = answer.update
-            result.sent += 0 if update is None else self.bytes_sent(update)
-            if not result.take(ctx.round, answer) or update is None:
+            result.sent += 0 if answer.update is None else self.bytes_sent(answer.update)
+            update = result.take(ctx.round, answer)
+            if update is None:
                 continue
             self._show(update, sent[update.client], watches[update.client])
             aggregation.add(discount(update))
@@ -181,7 +186,7 @@ class Group:
             result.server = replace(server, screens=memory)
             result.records += records
         else:
-            result.server = replace(before, screens={**before.screens, **guard.learnt(memory)})
+            result.server = guard.remembering(before, memory)
         different = {id(watch): watch for several in watches.values() for watch in several}
         result.watched = [record for watch in different.values() for record in watch.records()]
         return result

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from mnemos.client.trainer import fresh_model, intra_op
+from mnemos.clocks.in_flight import time_of, timed
 from mnemos.clocks.waiting import Waiting
 from mnemos.data.partition import Ints
 from mnemos.errors import DivergedError
 from mnemos.faults.misconduct import LAST
 from mnemos.federation.groups import Group
-from mnemos.federation.in_flight import time_of, timed
 from mnemos.federation.retries import arrived
 from mnemos.federation.round import RoundContext, RoundResult
 from mnemos.measures.measure import Record

@@ -10,9 +10,9 @@ from torch import Tensor
 from mnemos.data.dataset import Split
 from mnemos.federation.aggregation import Aggregation
 from mnemos.federation.groups import Group
-from mnemos.federation.round import Broadcast, GroupResult
+from mnemos.federation.round import GroupResult
 from mnemos.measures.measure import Record, Scores
-from mnemos.methods.exchange import Server, TrainReply
+from mnemos.methods.exchange import Broadcast, Server, TrainReply
 from mnemos.vector import Layout
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from mnemos.clocks.in_flight import screened
 from mnemos.federation.groups import Group
-from mnemos.federation.in_flight import screened
 from mnemos.methods.exchange import COMPARTMENTS, Server, State
 
 

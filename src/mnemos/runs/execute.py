@@ -117,7 +117,7 @@ def resume(
     with run.lock() as lock, stops(run, lock):
         experiment = run.load(trust=trust)
         read_metrics(run.file("metrics.jsonl"))  # damage is found before anything is changed
-        in_vain = _in_vain(run)
+        failed_attempts = _failed_attempts(run)
         if rounds is not None:
             if experiment.stream.paced and rounds != experiment.rounds:
                 raise ConfigError(
@@ -141,7 +141,7 @@ def resume(
             federation.client_states.keep_in(run.file("clients.bin"))
             _checkpoints(run).restore(federation, store)
             _account(run, federation)
-            federation.retries.in_vain = in_vain
+            federation.retries.failed_attempts = failed_attempts
             if federation.round > experiment.rounds:
                 raise ConfigError(f"found {rounds}; the run has {federation.round} rounds already", "rounds")
             write_atomically(run.file("experiment.yaml"), experiment.to_yaml().encode())
@@ -190,7 +190,8 @@ def _ended(error: BaseException, run: Run, federation: Federation) -> Status:
         case DivergedError():
             return Status("diverged", federation.round, message=str(error))
         case PausedError():
-            return Status("paused", federation.round, message=str(error), in_vain=federation.retries.in_vain)
+            failed = federation.retries.failed_attempts
+            return Status("paused", federation.round, message=str(error), failed_attempts=failed)
         case KeyboardInterrupt():
             return Status("interrupted", federation.round)
         case StoppedError():
@@ -260,10 +261,10 @@ def _rounds(
     return ""
 
 
-def _in_vain(run: Run) -> int:
-    """How often the next round of a paused run has been tried in vain."""
+def _failed_attempts(run: Run) -> int:
+    """How often the next round of a paused run has been tried already."""
     try:
-        return run.status.in_vain
+        return run.status.failed_attempts
     except DataError:
         return 0  # status.json is damaged; resuming writes it anew
 

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
-from mnemos.clocks.event_schedule import EventSchedule, Turn
-from mnemos.engines.engine import Lost, Runner
+from mnemos.clocks.event_schedule import EventSchedule, InFlight, Turn
+from mnemos.clocks.in_flight import ClientsInFlight
+from mnemos.engines.engine import Lost
 from mnemos.federation.groups import Group
-from mnemos.federation.in_flight import ClientsInFlight
 from mnemos.federation.protocols.protocol import RoundProtocol
 from mnemos.federation.retries import spoilt
-from mnemos.federation.round import Attempt, Broadcast, GroupResult, RoundContext, RoundResult, rejected
+from mnemos.federation.round import Attempt, GroupResult, RoundContext, RoundResult, rejected
 from mnemos.measures.measure import Record
-from mnemos.methods.exchange import Server, TrainReply
+from mnemos.methods.exchange import Broadcast, Server, TrainReply
 from mnemos.screens.sound import NOT_FINITE
 
 _SPOILT = "spoilt"
@@ -68,15 +68,17 @@ class AsynchronousRounds(RoundProtocol):
         """What the clients that are due have computed, and perhaps others; all that isn't yet, at once."""
         replies: dict[int, TrainReply | Lost] = dict(before.updates)
         if any(job.client not in replies for job in turn.arrived):
-            jobs = (*before.standing.in_flight, *turn.sent)
-            missing = {job.client: sent[job.version] for job in jobs if job.client not in replies}
-            requests = (
-                request
-                for request in self._group.requests(ctx, missing, {})
-                if not self._group.misconduct.vanishes(request.client, request.round)
-            )
+            missing = {
+                job.client: sent[job.version]
+                for job in (*before.standing.in_flight, *turn.sent)
+                if job.client not in replies and not self._vanishes(job)
+            }
+            requests = self._group.requests(ctx, missing, {})
             replies |= {reply.client: reply for reply in ctx.runner.run(requests)}
         return replies
+
+    def _vanishes(self, job: InFlight) -> bool:
+        return self._group.experiment.vanishes(job.client, job.version + 1)
 
     def _aggregated(
         self, ctx: RoundContext, turn: Turn, sent: Mapping[int, Broadcast], replies: Replies
@@ -94,8 +96,12 @@ class AsynchronousRounds(RoundProtocol):
             buffers = torch.lerp(server.buffers, update.buffers, weight)
             return replace(update, delta=weight * delta, buffers=buffers)
 
-        memory, computed = dict(server.screens), replace(ctx, runner=_Computed(ctx.runner, replies))
-        answers = self._group.answers(computed, arrived, Attempt(np.array([*arrived])), memory)
+        def computed(requests: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
+            return (replies[request.client] for request in requests)
+
+        gone = {job.client: None for job in turn.arrived if self._vanishes(job)}
+        attempt, memory = Attempt(np.array([*arrived]), gone), dict(server.screens)
+        answers = self._group.answers(ctx, arrived, attempt, memory, computed)
         result = self._group.aggregate(ctx, arrived, answers, memory, discount)
         result.records += [
             Record(ctx.round, "staleness", float(staleness[client]), client=client)
@@ -119,15 +125,3 @@ class AsynchronousRounds(RoundProtocol):
             if counts.total() >= enough and 2 * sum(map(bool, counts.values())) > len(counts):
                 raise spoilt(ctx.round)
         return torch.tensor([*counts.items()], dtype=torch.int64).view(-1, 2)
-
-
-class _Computed(Runner):
-    """Hands over what has been computed, in the place of an engine."""
-
-    def __init__(self, runner: Runner, replies: Replies) -> None:
-        super().__init__(runner.engine, runner.plan)
-        self._replies = replies
-
-    def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
-        """The clients' replies."""
-        return (self._replies[request.client] for request in cohort)

@@ -23,7 +23,7 @@ class SynchronousRounds(RoundProtocol):
         for attempt in self._retries.attempts(ctx.round):
             results = tuple(group.train(ctx, attempt) for group in self._groups)
             if self._retries.enough(results):
-                self._retries.in_vain = 0
+                self._retries.failed_attempts = 0
                 return RoundResult(results, tuple(failed))
             failed.append(results)
             ctx.client_states.drop()

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from mnemos.clocks.event_schedule import InFlight, Standing
-from mnemos.federation.round import Broadcast
-from mnemos.methods.exchange import State, TrainReply
+from mnemos.methods.exchange import Broadcast, State, TrainReply
 
 _TIME, _CLIENTS, _VERSIONS, _DUE = "time", "clients", "versions", "due"
 _SENT, _UPDATE = "sent", "update"
