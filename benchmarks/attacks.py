@@ -287,14 +287,7 @@ def step(models: Tensor, x: Tensor, labels: Tensor, lr: float) -> None:
 
 
 def _bad(fault: Fault | None, seed: int) -> list[int]:
-    drawn = np.zeros(0, np.int64)
-    if isinstance(fault, Tampering):
-        drawn = fault.tamperers(CLIENTS, seed)
-    elif isinstance(fault, Collusion):
-        drawn = fault.colluders(CLIENTS, seed)
-    elif isinstance(fault, Pretence):
-        drawn = fault.pretenders(CLIENTS, seed)
-    return list(map(int, drawn))
+    return [] if fault is None else fault.clients(CLIENTS, seed).tolist()
 
 
 def played(experiments: list[Experiment]) -> list[dict[str, Any]]:

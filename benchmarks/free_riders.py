@@ -53,7 +53,7 @@ def judged(experiment: Experiment) -> tuple[int, int, int, int, float]:
             client
             for fault in experiment.faults
             if isinstance(fault, Pretence)
-            for client in fault.pretenders(federation.assignment.clients, experiment.seed).tolist()
+            for client in fault.clients(federation.assignment.clients, experiment.seed).tolist()
         }
         found = accused = 0
         for _ in range(experiment.rounds):

@@ -414,8 +414,8 @@ class Punctual(Timed):
 class Twice(Clock):
     """Rounds of one's own."""
 
-    def rounds(self, protocol, groups):
-        return protocol
+    def protocol(self, usual, groups):
+        return usual
 
 
 class Queue(Stream):

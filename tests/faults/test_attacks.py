@@ -116,7 +116,7 @@ def test_uploads_beside_the_model_are_poisoned():
             1,
             checks=(lambda update, layout, found=found: found.append(update),),
         )
-    bad = set(Attack(share=0.25).tamperers(8, 0).tolist())
+    bad = set(Attack(share=0.25).clients(8, 0).tolist())
     for one, other in zip(sent, honest, strict=True):
         factor = 900 if one.client in bad else 1
         torch.testing.assert_close(one.change["scaffold.c"], factor * other.change["scaffold.c"])
@@ -143,7 +143,7 @@ def test_what_is_malformed_is_recognised_and_changes_nothing(kind):
     """The model is that of a federation in which those clients vanish, bit for bit."""
     reached = []
     federation, outcomes = play(experiment(kind), checks=(noting(reached),))
-    bad = set(Attack(kind=kind, share=0.25).tamperers(8, 0).tolist())
+    bad = set(Attack(kind=kind, share=0.25).clients(8, 0).tolist())
     first = {} if kind == "replay" else dict.fromkeys(bad, f"rejected: {MALFORMED.get(kind, 'wrong shape')}")
     later = dict.fromkeys(bad, f"rejected: {MALFORMED.get(kind, 'wrong shape')}")
     assert [rejected(outcome) for outcome in outcomes] == [first, later, later]
@@ -164,7 +164,7 @@ def test_what_is_well_formed_counts(kind):
     honest, _ = play(experiment(kind, faults=[]))
     assert [rejected(outcome) for outcome in outcomes] == [{}, {}, {}]
     assert not torch.equal(federation.server.model, honest.server.model)
-    bad = set(Attack(share=0.25).tamperers(8, 0).tolist())
+    bad = set(Attack(share=0.25).clients(8, 0).tolist())
     if kind == "stale":
         sent = {(update.client, update.round): update.delta for update in updates}
         assert all(torch.equal(sent[who, 1], sent[who, 3]) for who in bad)
@@ -173,7 +173,7 @@ def test_what_is_well_formed_counts(kind):
 
 def test_a_screen_by_norm_recognises_what_is_scaled():
     _, outcomes = play(experiment("scaled", screens=["norms"]))
-    bad = Attack(share=0.25).tamperers(8, 0).tolist()
+    bad = Attack(share=0.25).clients(8, 0).tolist()
     assert [rejected(outcome) for outcome in outcomes] == [dict.fromkeys(bad, "rejected: norm")] * 3
 
 
@@ -203,7 +203,7 @@ def test_flipped_labels_are_learnt_alike_by_all_trainers(changes):
         tasks = list(federation.requests(1, runner))
         trainer = Trainer(runner.plan, federation.dataset)
     federation.close()
-    bad = set(Attack(share=0.25).tamperers(8, 0).tolist())
+    bad = set(Attack(share=0.25).clients(8, 0).tolist())
     assert {task.client for task in tasks if task.label_map is not None} == bad
     for task in tasks:
         again = TrainRequest.from_bytes(task.to_bytes())

@@ -91,7 +91,7 @@ def test_it_is_learnt_alike_by_all_trainers(changes):
     serial, batched = (play(experiment(engine=engine, **changes), 1)[0] for engine in ("serial", "vmap"))
     torch.testing.assert_close(serial.server.model, batched.server.model, rtol=1e-4, atol=1e-6)
     found, plan, data = tasks(experiment(**changes))
-    bad = set(Backdoor(share=0.25).colluders(8, 0).tolist())
+    bad = set(Backdoor(share=0.25).clients(8, 0).tolist())
     assert {task.client for task in found if task.trigger is not None} == bad
     assert all(TrainRequest.from_bytes(task.to_bytes()).trigger == task.trigger for task in found)
     task = next(task for task in found if task.client in bad)

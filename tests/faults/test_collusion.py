@@ -162,7 +162,7 @@ def test_colluders_send_what_the_others_of_the_round_make_of_it(engine):
     faults = [{"name": "collusion", "share": 0.25, "scale": 0.5}]
     federation, seen = watched(experiment(faults=faults, engine=engine), 1)
     _, clean = watched(experiment(faults=[], engine=engine), 1)
-    bad = set(Colluders(share=0.25).colluders(8, 0).tolist())
+    bad = set(Colluders(share=0.25).clients(8, 0).tolist())
     assert len(bad) == 2
     mean = torch.stack([one.delta for one in clean if one.client not in bad]).mean(0)
     for one, honest in zip(seen, clean, strict=True):
@@ -180,7 +180,7 @@ def test_collusion_is_the_same_on_every_engine_and_after_a_resume(kind, tmp_path
 
 def test_whom_they_copy_is_remembered():
     federation, seen = watched(experiment("mimic"))
-    bad = set(Colluders(share=0.25).colluders(8, 0).tolist())
+    bad = set(Colluders(share=0.25).clients(8, 0).tolist())
     target = int(federation.server.screens["faults.collusion.mimic"])
     assert target not in bad
     for number in range(1, 5):
@@ -192,7 +192,7 @@ def test_a_diverged_client_is_of_no_use_to_them():
     """One honest client sends something infinite: it is rejected, and the colluders do without it."""
     faults = [{"name": "collusion", "share": 0.25}]
     federation = Federation(experiment(faults=faults))
-    bad = set(Colluders(share=0.25).colluders(8, 0).tolist())
+    bad = set(Colluders(share=0.25).clients(8, 0).tolist())
     spoilt = min(set(range(8)) - bad)
 
     class Spoilt:

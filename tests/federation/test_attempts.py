@@ -334,7 +334,7 @@ def test_a_run_pauses_and_ends_like_one_that_never_had_to(tmp_path):
         assert resumed.file(name).read_bytes() == whole.file(name).read_bytes()
 
 
-def test_attempts_in_vain_belong_to_their_round(tmp_path):
+def test_attempts_failed_attempts_belong_to_their_round(tmp_path):
     """Round 2 has failed. Without its checkpoint the run falls back to before round 1, which has as many
     attempts as ever; round 2 then goes on with its own count."""
     flag = tmp_path / "flag"
@@ -344,9 +344,9 @@ def test_attempts_in_vain_belong_to_their_round(tmp_path):
     with pytest.raises(PausedError, match="in 3 attempts"):
         mnemos.run(description, out=tmp_path, observer=observer)
     run = observer.run
-    assert run.in_vain == (3, 2)
+    assert run.failed_attempts == (3, 2)
     federation = Federation(description)
-    federation.retries.in_vain, federation.retries.in_vain_round = run.in_vain
+    federation.retries.failed_attempts, federation.retries.failed_round = run.failed_attempts
     assert [len(list(federation.retries.attempts(number))) for number in (1, 2, 3)] == [3, 6, 3]
     federation.close()
     for path in run.file("checkpoints").glob("*"):
@@ -368,7 +368,7 @@ def _interrupt(federation, runner):
     raise KeyboardInterrupt
 
 
-def test_every_status_keeps_the_attempts_in_vain(tmp_path, monkeypatch):
+def test_every_status_keeps_the_attempts_failed_attempts(tmp_path, monkeypatch):
     """That of a run that goes on, of one whose process was killed, and of one that was interrupted."""
     flag = tmp_path / "flag"
     flag.touch()
@@ -379,14 +379,14 @@ def test_every_status_keeps_the_attempts_in_vain(tmp_path, monkeypatch):
     run, stopping = observer.run, Stopping()
     with pytest.raises(KeyboardInterrupt):
         resume(run.path, observer=stopping)
-    assert (stopping.seen["status"], stopping.seen["in_vain"]) == ("running", 3)
-    assert (run.status.status, run.in_vain) == ("interrupted", (3, 2))
+    assert (stopping.seen["status"], stopping.seen["failed_attempts"]) == ("running", 3)
+    assert (run.status.status, run.failed_attempts) == ("interrupted", (3, 2))
     with monkeypatch.context() as patch:
         patch.setattr(Federation, "advance", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             resume(run.path)
     assert run.read_json("status.json")["status"] == "interrupted"
-    assert run.in_vain == (3, 2)
+    assert run.failed_attempts == (3, 2)
     with pytest.raises(PausedError, match="in 6 attempts"):
         resume(run.path)
     flag.unlink()
@@ -404,9 +404,9 @@ def test_the_status_of_an_earlier_version_counts_for_the_next_round(tmp_path):
             observer=observer,
         )
     status = observer.run.read_json("status.json")
-    del status["in_vain_round"]
+    del status["failed_round"]
     observer.run.write_json("status.json", status)
-    assert observer.run.in_vain == (3, 2)
+    assert observer.run.failed_attempts == (3, 2)
 
 
 def test_a_simulated_run_goes_on_as_one_with_more_patience_would(tmp_path):

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import mnemos
+from mnemos.common import rows as module
 from mnemos.errors import DataError
-from mnemos.federation import client_states as module
-from mnemos.federation.client_states import ClientStates, StateTable
+from mnemos.federation.client_states import ClientStates
 from mnemos.runs import checkpoint
 from mnemos.runs.execute import Silent, resume
 from mnemos.runs.run import runs_in
@@ -48,10 +48,15 @@ def path(tmp_path):
 
 @pytest.fixture(params=["memory", "file"])
 def states(request, path):
-    made = StateTable(EXAMPLE)
+    made = one_group(EXAMPLE)
     if request.param == "file":
         made.keep_in(path)
     return made
+
+
+def one_group(example):
+    """Empty states of a federation of one group."""
+    return ClientStates([example], np.zeros(1_000_000, np.int16))
 
 
 def update(states, new, number):
@@ -63,7 +68,7 @@ def update(states, new, number):
 
 def reopened(path, index):
     """The states of an index, as another process finds them."""
-    found = StateTable(EXAMPLE)
+    found = one_group(EXAMPLE)
     found.keep_in(path)
     found.restore(*index)
     return found
@@ -114,7 +119,7 @@ def test_the_index_says_which_row_is_whose(states):
 
 def test_an_older_index_gives_the_older_values(path):
     """As after a crash: the newer rows are there, but the checkpoint speaks of the older ones."""
-    states = StateTable(EXAMPLE)
+    states = one_group(EXAMPLE)
     states.keep_in(path)
     update(states, {1: state(1), 2: state(2)}, 1)
     first = states.index()
@@ -133,7 +138,7 @@ def test_an_older_index_gives_the_older_values(path):
 
 
 def test_going_on_from_an_older_index_spares_what_it_speaks_of(path):
-    states = StateTable(EXAMPLE)
+    states = one_group(EXAMPLE)
     states.keep_in(path)
     update(states, {client: state(client) for client in range(6)}, 1)
     first = states.index()
@@ -148,7 +153,7 @@ def test_going_on_from_an_older_index_spares_what_it_speaks_of(path):
 
 
 def test_a_row_is_used_again_only_once_it_is_forgotten(path):
-    states = StateTable(EXAMPLE)
+    states = one_group(EXAMPLE)
     states.keep_in(path)
     update(states, {1: state(1)}, 1)
     (before,) = states.index()[1].tolist()
@@ -169,7 +174,7 @@ def test_a_row_is_used_again_only_once_it_is_forgotten(path):
 @pytest.mark.parametrize("further", [0, 9])
 def test_an_older_index_is_spared_until_it_is_forgotten(path, further):
     """Also where the older one has rows beyond all those of the newer."""
-    states = StateTable(EXAMPLE)
+    states = one_group(EXAMPLE)
     states.keep_in(path)
     update(states, {client: state(client) for client in range(4 + further)}, 1)
     older = states.index()
@@ -177,7 +182,7 @@ def test_an_older_index_is_spared_until_it_is_forgotten(path, further):
 
     def spared(forget):
         found = reopened(path, newer)
-        found.spare(older[1], 5)
+        found.spare(*older, 5)
         found.forget(forget)
         update(found, {client: state(50 + client) for client in range(20)}, 6)
         again = reopened(path, older)
@@ -202,7 +207,7 @@ def test_neither_file_nor_memory_grows_for_ever(states, path):
 
 
 def test_without_anything_to_keep_nothing_is_stored(path):
-    states = StateTable({})
+    states = one_group({})
     states.keep_in(path)
     update(states, {1: {}, 2: {}}, 1)
     states.sync()
@@ -214,7 +219,7 @@ def test_without_anything_to_keep_nothing_is_stored(path):
 
 @pytest.mark.parametrize("damage", ["missing", "short", "empty"])
 def test_a_file_that_lacks_rows_is_named(path, damage):
-    states = StateTable(EXAMPLE)
+    states = one_group(EXAMPLE)
     states.keep_in(path)
     update(states, {client: state(client) for client in range(6)}, 1)
     if damage == "missing":
@@ -359,7 +364,7 @@ def test_a_disk_without_room_shows_before_a_state_is_written(path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    made = StateTable(EXAMPLE)
+    made = one_group(EXAMPLE)
     made.keep_in(path)
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
@@ -383,12 +388,12 @@ def test_after_a_loss_of_power_only_what_was_surely_written_counts(tiny, tmp_pat
     assert part.file("model.safetensors").read_bytes() == whole.file("model.safetensors").read_bytes()
 
 
-def test_shelves_of_two_widths_go_on_from_an_older_index(path):
-    """Clients 0 and 2 have states of eight numbers, 1 and 3 of one; rows are counted on each shelf."""
+def test_states_of_two_widths_go_on_from_an_older_index(path):
+    """Clients 0 and 2 have states of eight numbers, 1 and 3 of one; rows are counted in each file."""
     which = np.array([0, 1, 0, 1], np.int16)
 
-    def shelves():
-        made = ClientStates([StateTable(EXAMPLE), StateTable({"number": torch.zeros(())})], which)
+    def two_groups():
+        made = ClientStates([EXAMPLE, {"number": torch.zeros(())}], which)
         made.keep_in(path)
         return made
 
@@ -397,19 +402,19 @@ def test_shelves_of_two_widths_go_on_from_an_older_index(path):
             made.hold(client, {"number": torch.tensor(float(value))} if client % 2 else state(value))
         made.commit(value)
 
-    one = shelves()
+    one = two_groups()
     hold(one, 1)
     older = one.index()
     hold(one, 2)
     newer = one.index()
-    again = shelves()
+    again = two_groups()
     again.restore(*newer)
     again.spare(*older, 2)
     assert_is(again[2], 2)
     assert float(again[3]["number"]) == 2
     hold(again, 3)  # into rows that neither index speaks of
     for index, value in ((older, 1), (newer, 2)):
-        back = shelves()
+        back = two_groups()
         back.restore(*index)
         assert_is(back[0], value)
         assert float(back[1]["number"]) == value

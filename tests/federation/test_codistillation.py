@@ -11,7 +11,9 @@ from mnemos.client.trainer import fresh_model
 from mnemos.data.augment import normalise
 from mnemos.data.load import load
 from mnemos.experiment.experiment import Experiment
-from mnemos.federation.codistillation import Exchange, ExchangedModel, exchanged_samples, unlabelled
+from mnemos.methods.server_learning import Student, codistil, server_batches
+from mnemos.models.dropout import without_dropout
+from mnemos.models.functional import Functional
 from mnemos.models.mixed import CoDistillation
 from mnemos.vector import Layout
 
@@ -32,8 +34,9 @@ def test_an_exchange_is_that_of_plain_modules(buffers, monkeypatch):
     ]
     dataset = load(plans[0].data)
     options = CoDistillation(samples=60, lr=0.3, steps=3, temperature=2.5)
-    samples = exchanged_samples(options, np.arange(len(dataset.train)), 0)
-    exchange = Exchange(options, plans, dataset, unlabelled(dataset, samples))
+    samples = np.arange(7, 1207, 20)
+    inputs = [batch.x for batch in server_batches(dataset, samples)]
+    assert [len(x) for x in inputs] == [30, 30]
     models, modules = [], []
     for which, plan in enumerate(plans):
         module = fresh_model(plan, dataset)
@@ -41,7 +44,8 @@ def test_an_exchange_is_that_of_plain_modules(buffers, monkeypatch):
         model, stats = layout.gather(module.state_dict())
         model = model + 0.3 * torch.randn(len(model), generator=torch.Generator().manual_seed(which))
         stats = stats + torch.rand(len(stats), generator=torch.Generator().manual_seed(which))
-        models.append(ExchangedModel(which, model, stats))
+        functional = Functional(without_dropout(fresh_model(plan, dataset)))
+        models.append(Student(functional, model, stats))
         module.load_state_dict(layout.state_dict(model, stats))
         module.double().eval()
         for part in module.modules():
@@ -58,7 +62,8 @@ def test_an_exchange_is_that_of_plain_modules(buffers, monkeypatch):
 
     with torch.no_grad():
         said = [logits(module).softmax(-1) for module in modules]
-    for place, (module, after) in enumerate(zip(modules, exchange(models), strict=True)):
+    learnt = codistil(models, inputs, options, in_batches=buffers == "leave-out")
+    for place, (module, after) in enumerate(zip(modules, learnt, strict=True)):
         teacher = (sum(said) - said[place]) / 2
         for _ in range(3):
             module.zero_grad()

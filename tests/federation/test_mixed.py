@@ -18,16 +18,10 @@ from mnemos.data.partition import Partition, held_by
 from mnemos.data.partitions.iid import Iid
 from mnemos.errors import ConfigError, DivergedError
 from mnemos.experiment.experiment import Experiment
-from mnemos.federation.codistillation import (
-    Exchange,
-    ExchangedModel,
-    divergence,
-    exchanged_samples,
-    unlabelled,
-)
 from mnemos.federation.federation import Federation
 from mnemos.federation.model_assignment import assign_models
-from mnemos.federation.population import partition_samples
+from mnemos.federation.population import held_back, partition_samples
+from mnemos.methods.server_learning import Student, codistil, divergence, server_batches
 from mnemos.models.functional import Functional
 from mnemos.models.mixed import CoDistillation
 from mnemos.runs.execute import resume
@@ -112,7 +106,7 @@ def test_without_an_exchange_groups_are_federations_of_their_own(method):
     """Bit for bit: models, buffers, and what server and clients remember."""
     mixed, outcomes = play(method=method)
     for which, model in enumerate((NARROW, WIDE)):
-        members = mixed.groups[which].members.clients.tolist()
+        members = mixed.groups[which].clients.tolist()
         some = {"name": "test_mixed:Some", "clients": 6, "members": members}
         alone, others = play(method=method, model=model, partition=some)
         own = mixed.servers[which]
@@ -132,7 +126,7 @@ def test_a_task_has_its_clients_model_alone():
     with closing(federation), federation.open() as runner:
         for which, group in enumerate(federation.groups):
             tasks = list(federation.requests(1, runner, which))
-            assert [task.client for task in tasks] == federation.groups[which].members.clients.tolist()
+            assert [task.client for task in tasks] == federation.groups[which].clients.tolist()
             for task in tasks:
                 assert task.plan.model == group.plan.model
                 assert len(task.model) == Layout.of(fresh_model(task.plan, federation.dataset)).size
@@ -185,7 +179,7 @@ def test_bytes_and_ranks_are_those_of_the_groups():
     measure = {"name": "rank", "every": 1, "clients": True, "linear": True}
     federation, (outcome,) = play(1, measures=[measure])
     assert values(outcome, "bytes_up") == values(outcome, "bytes_down") == 4 * (4 * 460 + 2 * 722)
-    narrow, wide = (federation.groups[which].members.clients.tolist() for which in (0, 1))
+    narrow, wide = (federation.groups[which].clients.tolist() for which in (0, 1))
     layers = {(r.model, r.layer) for r in outcome.records if r.name == "rank" and r.model is not None}
     names = [f"branches.{n}.{layer}.weight" for n in (0, 1) for layer in ("body.1", "head")]
     expected = {(client, name) for client in narrow for name in names[:2]}
@@ -273,32 +267,32 @@ def test_an_exchange_of_three_by_hand():
     second and 2 · (0.2 − 0.5) for the third; all from what was said before anyone listened.
     """
     experiment = Experiment.parse({**BASE, "model": "test_mixed:Logits"})
-    dataset, options = load(experiment.data), CoDistillation(samples=4, lr=2.0, steps=1)
+    options = CoDistillation(samples=4, lr=2.0, steps=1)
     inputs = [torch.zeros(3, 1, 8, 8), torch.zeros(1, 1, 8, 8)]
-    exchange = Exchange(options, [experiment.plan], dataset, inputs)
+    functional = Functional(fresh_model(experiment.plan, load(experiment.data)))
     certain = [
         torch.full((10,), (1 - p) / 9).index_fill(0, torch.tensor([0]), p).log() for p in (0.1, 0.3, 0.5)
     ]
-    models = [ExchangedModel(0, logits, torch.zeros(0)) for logits in certain]
-    moved = [after - before for after, before in zip(exchange(models), certain, strict=True)]
+    models = [Student(functional, logits, torch.zeros(0)) for logits in certain]
+    learnt = codistil(models, inputs, options, in_batches=False)
+    moved = [after - before for after, before in zip(learnt, certain, strict=True)]
     assert [float(one[0]) for one in moved] == pytest.approx([0.6, 0.0, -0.6], abs=1e-6)
     for one in moved:  # what is given to the first class is taken from the others
         assert one[1:].tolist() == pytest.approx([-float(one[0]) / 9] * 9, abs=1e-6)
-    assert exchange.bytes == 4 * 4 * 10
-    assert exchange(models[:1])[0] is models[0].model
+    assert codistil(models[:1], inputs, options, in_batches=False)[0] is models[0].model
 
 
 def test_an_exchange_brings_models_together_and_leaves_labels_alone():
     model = {**TWO, "exchange": {**EXCHANGE, "every": 2}}
     federation, _ = play(2, model=model)
-    samples = torch.from_numpy(exchanged_samples(federation.experiment.model.exchange, np.arange(1438), 0))
+    samples = torch.from_numpy(held_back(federation.experiment, 1438)[1])
     labels = federation.dataset.train.labels
     assert not np.isin(samples.numpy(), federation.assignment.order).any()
     assert len(samples) == 60
 
     # the last round again, without its exchange
     plain, _ = play(2, model={**TWO, "exchange": {**EXCHANGE, "every": 3}})
-    (x,) = unlabelled(federation.dataset, samples.numpy())
+    ((x, *_),) = server_batches(federation.dataset, samples.numpy())
 
     def disagreement(of):
         said = []
@@ -381,7 +375,7 @@ def test_one_who_vanishes_takes_no_part_in_the_exchange():
     assert 0 < len(gone) < 6
     for which in (0, 1):
         rows = federation.servers[which].model.view(3, -1)
-        for place, client in enumerate(federation.groups[which].members.clients.tolist()):
+        for place, client in enumerate(federation.groups[which].clients.tolist()):
             assert torch.equal(rows[place], before[which][place]) == (client in gone)
 
 
@@ -390,7 +384,7 @@ def test_layers_of_a_peers_model_have_one_name():
     watching = {"name": "condition-number", "clients": True, "every": 1, "linear": True}
     federation, (outcome,) = play(1, model=PEERS, measures=[watching])
     seen = {(r.model, r.layer) for r in outcome.records if r.model is not None and r.layer}
-    order = [k for which in (0, 1) for k in federation.groups[which].members.clients.tolist()]
+    order = [k for which in (0, 1) for k in federation.groups[which].clients.tolist()]
     assert {client for client, _ in seen} == set(order)
     assert {layer.split(".")[1] for _, layer in seen} == {str(place) for place in range(6)}
     assert all(layer.startswith(f"branches.{order.index(client)}.") for client, layer in seen)

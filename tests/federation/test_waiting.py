@@ -66,7 +66,7 @@ def test_the_first_so_many_are_taken():
     """Two thirds of six clients and a half more are asked: of all six, the four fastest are waited for."""
     clock = {"over_selection": 0.5}
     federation, outcomes = play(experiment(clock, participation=0.67))
-    assert federation.cohort_size == 4
+    assert federation.population.cohort_size == 4
     assert named(outcomes[0], "dropped: enough others") == [4, 5]
     assert times(outcomes) == [20.0]
     (down,) = [record.value for record in outcomes[0].records if record.name == "bytes_down"]

@@ -9,8 +9,7 @@ from mnemos.data.load import load
 from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
-from mnemos.federation.population import partition_samples
-from mnemos.federation.server_learning import server_samples
+from mnemos.federation.population import held_back, partition_samples
 from mnemos.methods.meta import Meta
 from mnemos.runs.execute import resume
 from support.interrupt import Stop
@@ -38,7 +37,7 @@ def test_after_any_methods_round(method):
 def test_the_servers_samples_are_nobody_elses():
     experiment = Experiment.parse({"method": {"name": "fedavg", "meta": {"samples": 100}}})
     dataset = load(experiment.data)
-    servers = server_samples(experiment.method.meta, len(dataset.train), experiment.seed)
+    servers, _ = held_back(experiment, len(dataset.train))
     assert len(np.unique(servers)) == 100
     dealt = partition_samples(experiment, dataset).order
     assert not np.isin(servers, dealt).any()

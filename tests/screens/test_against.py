@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import mnemos
+from mnemos.clocks.in_flight import screened
 from mnemos.engines.engine import Lost
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
-from mnemos.federation.in_flight import screened
 from mnemos.methods.exchange import Cohort, TrainReply
 from mnemos.runs.execute import resume
 from mnemos.screens.against import Norms, SampleCounts

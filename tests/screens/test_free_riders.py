@@ -117,7 +117,7 @@ def test_in_a_federation_they_are_put_aside_from_the_first_round_on(kind):
             }
         )
     )
-    riders = set(federation.experiment.faults[0].pretenders(10, 0).tolist())
+    riders = set(federation.experiment.faults[0].clients(10, 0).tolist())
     accused = []
     with federation.open() as runner:
         for _ in range(15):

@@ -11,7 +11,7 @@ from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
 from mnemos.methods.exchange import Server, TrainReply
-from mnemos.screens.guard import Guard, Watchman
+from mnemos.screens.guard import BoundsCheck, Guard
 from mnemos.screens.statistics import Distance
 from mnemos.vector import Layout
 
@@ -39,8 +39,8 @@ def along(*lengths):
 
 
 def judge(found, memory=None, layout=FLAT, buffers=NOTHING, **options):
-    watchman = Watchman(Guard(**options), layout, statistics=True, continued=True)
-    return watchman.judge(found, Server(torch.zeros(2), buffers, {}), {} if memory is None else memory)
+    check = BoundsCheck(Guard(**options), layout, statistics=True, continued=True)
+    return check.judge(found, Server(torch.zeros(2), buffers, {}), {} if memory is None else memory)
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_lengths_are_compared_with_the_rounds_median(lengths, shortened, rejecte
 
 def test_updates_that_are_nothing_beside_the_model_pass():
     """The model has the length 10⁴ · 5, and so 5 is harmless: 20 is 4 times that, and 60 is 12 times."""
-    watchman = Watchman(Guard(), FLAT, statistics=True, continued=True)
+    check = BoundsCheck(Guard(), FLAT, statistics=True, continued=True)
     server = Server(torch.tensor([3e4, 4e4]), NOTHING, {})
-    assert watchman.judge(updates(along(1.0, 1.0, 1.0, 1.0, 20.0)), server, {}).shortened == {}
-    shortened = watchman.judge(updates(along(1.0, 1.0, 1.0, 1.0, 60.0)), server, {}).shortened
+    assert check.judge(updates(along(1.0, 1.0, 1.0, 1.0, 20.0)), server, {}).shortened == {}
+    shortened = check.judge(updates(along(1.0, 1.0, 1.0, 1.0, 60.0)), server, {}).shortened
     assert shortened == pytest.approx({14: 10 / 12})
 
 

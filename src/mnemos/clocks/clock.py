@@ -46,9 +46,9 @@ class Clock(Part):
         return False
 
     @property
-    def own_rounds(self) -> bool:
+    def own_protocol(self) -> bool:
         """Whether it changes how a round proceeds."""
-        return type(self).rounds is not Clock.rounds
+        return type(self).protocol is not Clock.protocol
 
     def pace(self, flow: Flow, local: Local, seed: int) -> Pace | None:
         """How long clients take; None if the clock doesn't simulate time."""
@@ -61,13 +61,13 @@ class Clock(Part):
         """
         return None
 
-    def rounds(self, protocol: RoundProtocol, groups: Sequence[Group]) -> RoundProtocol:
-        """How a round proceeds: as `protocol` has it, or otherwise, by a clock of one's own.
+    def protocol(self, usual: RoundProtocol, groups: Sequence[Group]) -> RoundProtocol:
+        """How a round proceeds: as `usual`, or otherwise, by a clock of one's own.
 
-        `protocol`: the rounds that the experiment would have, for a clock that only adds something to them;
+        `usual`: the protocol that the experiment would have, for a clock that only adds something to it;
         `groups`: the groups of clients, one for each model.
         """
-        return protocol
+        return usual
 
     def schedule(self, pace: Pace | None, cohort: int, selection: Selection) -> EventSchedule | None:
         """Which client trains when, under an asynchronous server; None if the server is synchronous.

@@ -6,7 +6,7 @@ be too late, and these don't train in vain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mnemos.clocks.pace import Pace
@@ -28,15 +28,16 @@ class Waiting:
     partial: bool
     """Whether a client that is out of time may send what it has done."""
 
-    def late(
-        self, cohort: Iterable[int], round: int, vanishes: Callable[[int], bool]
-    ) -> tuple[dict[int, str], dict[int, int]]:
-        """(clients that will be too late, with the reason; clients that stop early, with their steps)."""
+    def late(self, clients: Iterable[int], round: int) -> tuple[dict[int, str], dict[int, int]]:
+        """(clients that will be too late, with the reason; clients that stop early, with their steps).
+
+        `clients`: those of a cohort that answer some time.
+        """
         late: dict[int, str] = {}
         steps: dict[int, int] = {}
         arriving: list[tuple[float, int]] = []
-        for client in cohort:
-            if not self.pace.steps(client, round) or vanishes(client):
+        for client in clients:
+            if not self.pace.steps(client, round):
                 continue
             done = self._steps_done(client, round)
             if done < 1:

@@ -144,6 +144,10 @@ class Experiment(Options):
         """Share of clients asked beyond those that a round takes: in simulated time, or for real."""
         return self.engine.asks_beyond if self.engine.remote else self.clock.asks_beyond
 
+    def vanishes(self, client: int, round: int, attempt: int = 0) -> bool:
+        """Whether a client doesn't answer in an attempt at a round, by one of the faults."""
+        return any(fault.vanishes(client, round, self.seed, attempt) for fault in self.faults)
+
     def hash(self) -> str:
         """Twelve hexadecimal digits that are equal for equal experiments."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)

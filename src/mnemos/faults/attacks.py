@@ -79,7 +79,7 @@ class Attack(Tampering):
         None, gt=0, description="how large the bad numbers are; null: what the kind says"
     )
 
-    def tamperers(self, population: int, seed: int) -> Ints:
+    def clients(self, population: int, seed: int) -> Ints:
         """A share of the clients, drawn once for the run."""
         return some(self.share, population, seed, ATTACKERS)
 

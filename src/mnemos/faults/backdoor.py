@@ -29,7 +29,7 @@ class Backdoor(Trigger, Collusion):
         None, gt=0, description="factor of Δ; null: the round's clients by those that plant the backdoor"
     )
 
-    def colluders(self, population: int, seed: int) -> Ints:
+    def clients(self, population: int, seed: int) -> Ints:
         """A share of the clients, drawn once for the run."""
         return some(self.share, population, seed, ATTACKERS)
 

@@ -58,7 +58,7 @@ class Colluders(Collusion):
         "unit", description="p of `min-max` and `min-sum`: against the mean, the deviation or the sign"
     )
 
-    def colluders(self, population: int, seed: int) -> Ints:
+    def clients(self, population: int, seed: int) -> Ints:
         """A share of the clients, drawn once for the run."""
         return some(self.share, population, seed, ATTACKERS)
 

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
@@ -37,6 +38,10 @@ class Fault(Part):
         """The mark by which a backdoor is opened, if it plants one."""
         return None
 
+    def clients(self, population: int, seed: int) -> Ints:
+        """The clients that have the fault, for the whole run; none: it can hit any client."""
+        return np.zeros(0, np.int64)
+
     def vanishes(self, client: int, round: int, seed: int, attempt: int) -> bool:
         """Whether a client drops out of an attempt at a round; the first attempt is 0."""
         return False
@@ -56,10 +61,6 @@ class Pretence(Fault):
     in_step: ClassVar[bool] = True
 
     @abstractmethod
-    def pretenders(self, population: int, seed: int) -> Ints:
-        """These clients, for the whole run."""
-
-    @abstractmethod
     def pretend(self, request: TrainRequest, last: Tensor, layout: Layout) -> Tensor:
         """The update that such a client sends; `last` is the global model's last change, 0 at first."""
 
@@ -69,10 +70,6 @@ class Tampering(Fault):
 
     falsifies: ClassVar[bool] = True
     attacks: ClassVar[bool] = True
-
-    @abstractmethod
-    def tamperers(self, population: int, seed: int) -> Ints:
-        """These clients, for the whole run."""
 
     def label_map(self, classes: int) -> Tensor | None:
         """The class that they train on instead of each class [classes]; None: their labels are right."""
@@ -89,10 +86,6 @@ class Collusion(Fault):
     falsifies: ClassVar[bool] = True
     attacks: ClassVar[bool] = True
     in_step: ClassVar[bool] = True
-
-    @abstractmethod
-    def colluders(self, population: int, seed: int) -> Ints:
-        """These clients, for the whole run."""
 
     @property
     def trigger(self) -> Trigger | None:

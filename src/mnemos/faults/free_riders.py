@@ -40,7 +40,7 @@ class FreeRiders(Pretence):
     scale: float = Field(1.0, gt=0, description="size of what is sent, of all but `unchanged`")
     rank: int = Field(4, ge=1, description="rank of each layer of what is sent, of `low-rank`")
 
-    def pretenders(self, population: int, seed: int) -> Ints:
+    def clients(self, population: int, seed: int) -> Ints:
         """A share of the clients, drawn once for the run."""
         return some(self.share, population, seed, "free-riders")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import nn
 
 from mnemos.client.trainer import fresh_model
@@ -16,10 +18,15 @@ from mnemos.experiment.compatibility.row import refuse
 from mnemos.experiment.compatibility.setup import Setup
 from mnemos.experiment.compatibility.training import check, check_company, check_measures
 from mnemos.experiment.experiment import Experiment
-from mnemos.federation.codistillation import Exchange, unlabelled
 from mnemos.federation.evaluation import RoundEvaluation
-from mnemos.federation.groups import Group, Members
-from mnemos.federation.hooks import ExchangeModels, Hook, RememberChange, SimulatedTime
+from mnemos.federation.groups import Group
+from mnemos.federation.hooks import (
+    ExchangePredictions,
+    Hook,
+    LearnFromOwnSamples,
+    remember_change,
+    simulate_time,
+)
 from mnemos.federation.model_assignment import assign_models, exchange_of
 from mnemos.federation.owners import RemoteGroup
 from mnemos.federation.peers import Peers
@@ -67,45 +74,48 @@ class Parts:
             population.pace, population.cohort_size, partial=experiment.method.partial
         )
         self.retries = Retries(population, waiting, private=self.guarantee is not None)
-        protocol: RoundProtocol = (
+        usual: RoundProtocol = (
             SynchronousRounds(self.groups, self.retries)
             if population.schedule is None
             else AsynchronousRounds(self.groups[0], population.schedule)
         )
-        self.protocol = experiment.clock.rounds(protocol, self.groups)
-        self.hooks: list[Hook] = [RememberChange(self.groups)]
-        exchange = self._exchange()
-        if exchange is not None:  # before: the change that is remembered is that of the whole round
-            self.hooks.insert(0, ExchangeModels(self.groups, exchange, peers=self.models.peers))
+        self.protocol = experiment.clock.protocol(usual, self.groups)
+        self.hooks = [*self._learning(), remember_change]
         if waiting is not None:
-            self.hooks.append(SimulatedTime(waiting))
+            self.hooks.append(simulate_time(waiting))
+
+    def _learning(self) -> Iterator[Hook]:
+        """The hooks that learn from samples which no client holds."""
+        meta, exchange = self.experiment.method.meta, exchange_of(self.experiment)
+        servers, exchanged = held_back(self.experiment, len(self.dataset.train))
+        if meta is not None:
+            yield LearnFromOwnSamples(self.groups, meta, servers)
+        if exchange is not None:
+            yield ExchangePredictions(self.groups, exchange, exchanged, peers=self.models.peers)
 
     def _group(self, group: int, module: nn.Module, sentences: list[str]) -> Group:
         """The clients with one of the models, once nothing is wrong with them; adds to the warnings."""
-        models, flow, population = self.models, self.population.flow, self.population
-        branch, field, name = models.branches.index(group), models.field(group), ""
+        models, population = self.models, self.population
         if len(models.branches) > 1:
-            module, name = module.branches[branch], "" if models.peers else f"branches.{branch}"  # type: ignore[index,assignment]
-        members = Members(group, models.groups, branch, name)
+            module = module.branches[models.branches.index(group)]  # type: ignore[index,assignment]
         schedule = population.schedule
         takes = population.cohort_size if schedule is None else schedule.clock.buffer
         setup = Setup(
-            self.experiment, self.plan.local, self.dataset, flow, module, members.clients, takes, field
+            self.experiment,
+            self.plan.local,
+            self.dataset,
+            population.flow,
+            module,
+            models.clients(group),
+            takes,
+            models.field(group),
         )
         check(setup)
         sentences += warnings(setup)
         plan = self.plan.model_copy(update={"model": models.models[group]})
         mechanism = None if self.guarantee is None else self.guarantee.mechanism
         kind = Peers if models.peers else RemoteGroup if self.dataset.remote else Group
-        return kind(population, plan, members, module, mechanism)
-
-    def _exchange(self) -> Exchange | None:
-        options = exchange_of(self.experiment)
-        if options is None:
-            return None
-        samples = held_back(self.experiment, len(self.dataset.train))[1]
-        plans = [group.plan for group in self.groups]
-        return Exchange(options, plans, self.dataset, unlabelled(self.dataset, samples))
+        return kind(population, models, group, plan, module, mechanism)
 
 
 def _promise(population: Population) -> Guarantee | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from mnemos.data.dataset import Split
 from mnemos.federation.groups import Group
 from mnemos.federation.population import Population
 from mnemos.federation.servers import joined
-from mnemos.measures.measure import Moment, Record, Scores
+from mnemos.measures.measure import Measure, Moment, Record, Scores
 from mnemos.methods.exchange import Server
 from mnemos.models.mixed import mean_prediction
 from mnemos.vector import Layout
@@ -31,11 +31,8 @@ class Evaluation(NamedTuple):
     """The scores of each branch, by the client whose own it is; empty if there is one model."""
 
 
-class Evaluations(NamedTuple):
-    """Those of a round; None where the round isn't evaluated, or there are no samples."""
-
-    validation: Evaluation | None
-    test: Evaluation | None
+Evaluations = Mapping[str, Evaluation]
+"""Those of a round, by `validation` and `test`, as far as they are due and there are samples."""
 
 
 class RoundEvaluation:
@@ -55,7 +52,9 @@ class RoundEvaluation:
         (_, first), *others = branches
         if not others:
             return Evaluation(first, [])
-        return Evaluation(_ensemble([scores for _, scores in branches]), branches)
+        logits = mean_prediction([scores.logits for _, scores in branches])
+        losses = F.cross_entropy(logits, first.labels, reduction="none")
+        return Evaluation(Scores(logits, first.labels, losses), branches)
 
     def after(self, round: int, servers: Servers) -> tuple[Evaluations, list[Record]]:
         """The evaluations that are due after a round, and all records of the model."""
@@ -63,17 +62,18 @@ class RoundEvaluation:
         found = self._evaluations(
             servers, validates=when.validates(round, last), tests=when.tests(round, last)
         )
-        due = any(measure.due(round, last) for measure in self._experiment.measures)
-        if found.validation is None and found.test is None and not due:
+        measures = self._experiment.measures
+        if not found and not any(measure.due(round, last) for measure in measures):
             return found, []
-        return found, [*_records(round, found), *self._measured(round, servers, found)]
+        return found, [*_records(round, found), *self._measured(round, servers, found, measures)]
 
     def before_training(self, servers: Servers) -> list[Record]:
         """The records of measures that look at the model before the first round."""
-        if not any(measure.from_the_start for measure in self._experiment.measures):
+        measures = [measure for measure in self._experiment.measures if measure.from_the_start]
+        if not measures:
             return []
         found = self._evaluations(servers, validates=True, tests=True)
-        return list(self._measured(0, servers, found, from_the_start=True))
+        return list(self._measured(0, servers, found, measures))
 
     def stuck(self, round: int, validation: Evaluation | None) -> str:
         """A sentence if the model has been no better than a constant answer for long; else empty."""
@@ -92,15 +92,15 @@ class RoundEvaluation:
         )
 
     def _evaluations(self, servers: Servers, *, validates: bool, tests: bool) -> Evaluations:
-        validation = test = None
+        found = {}
         if len(self._held_out) and validates:
-            validation = self.evaluate(servers, self._dataset.train, self._held_out)
+            found["validation"] = self.evaluate(servers, self._dataset.train, self._held_out)
         if len(self._dataset.test) and tests:
-            test = self.evaluate(servers, self._dataset.test)
-        return Evaluations(validation, test)
+            found["test"] = self.evaluate(servers, self._dataset.test)
+        return found
 
     def _measured(
-        self, round: int, servers: Servers, found: Evaluations, *, from_the_start: bool = False
+        self, round: int, servers: Servers, found: Evaluations, measures: Sequence[Measure]
     ) -> Iterator[Record]:
         server = joined(self._groups, servers)
         moment = Moment(
@@ -110,30 +110,22 @@ class RoundEvaluation:
             self._layout,
             self._flow,
             self._held_out.numpy(),
-            found.validation and found.validation.together,
-            found.test and found.test.together,
+            found["validation"].together if "validation" in found else None,
+            found["test"].together if "test" in found else None,
             self._experiment.rounds,
             lambda mark: self.evaluate(servers, mark.on(self._dataset, self._dataset.test)).together,
         )
-        for measure in self._experiment.measures:
-            if measure.from_the_start or not from_the_start:
-                yield from measure.records(moment)
+        for measure in measures:
+            yield from measure.records(moment)
 
 
 def _records(round: int, found: Evaluations) -> Iterator[Record]:
     """Accuracy and loss of the model, and the accuracy of its branches."""
-    for part, evaluation in zip(found._fields, found, strict=True):
-        if evaluation is None or math.isnan(evaluation.together.accuracy):
+    for part, evaluation in found.items():
+        if math.isnan(evaluation.together.accuracy):
             continue  # no owner has answered
         yield Record(round, f"{part}_accuracy", evaluation.together.accuracy)
         yield Record(round, f"{part}_loss", evaluation.together.loss)
         for branch, (client, scores) in enumerate(evaluation.branches):
             name = f"{part}_accuracy" + (f"_branch_{branch}" if client is None else "")
             yield Record(round, name, scores.accuracy, model=client)
-
-
-def _ensemble(branches: list[Scores]) -> Scores:
-    """What several models predict together."""
-    logits = mean_prediction([scores.logits for scores in branches])
-    labels = branches[0].labels
-    return Scores(logits, labels, F.cross_entropy(logits, labels, reduction="none"))

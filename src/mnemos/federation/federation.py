@@ -15,7 +15,7 @@ from mnemos.engines.several import open_each
 from mnemos.errors import DivergedError, naming
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.assembly import Parts
-from mnemos.federation.client_states import ClientStates, StateTable
+from mnemos.federation.client_states import ClientStates
 from mnemos.federation.retries import failed_records
 from mnemos.federation.round import Check, RoundContext, RoundResult
 from mnemos.federation.servers import joined, not_finite, split
@@ -54,8 +54,7 @@ class Federation:
         self.spend: Callable[[int, Server], float] | None = None if promised is None else promised.spend
         """Gives ε with a round's model, before the model is sent to anybody; None: there is no promise."""
         self.servers = tuple(group.first() for group in self.groups)
-        tables = [StateTable(group.example) for group in self.groups]
-        self.client_states = ClientStates(tables, self.models.groups)
+        self.client_states = ClientStates([group.example for group in self.groups], self.models.groups)
         self.round = 0
         self._begun = False
 
@@ -67,7 +66,7 @@ class Federation:
         records = [] if self.round else self.evaluation.before_training(self.servers)
         result = self.protocol.run(ctx)
         for hook in self.hooks:
-            result = hook.after_step(ctx, result)
+            result = hook(ctx, result)
         self._check_finite(ctx, result)
         records += _records_of(ctx, result)
         if self.spend is not None:  # before the model is sent to anybody
@@ -90,8 +89,9 @@ class Federation:
         """The round's outcome, with what its model scores."""
         found, measured = self.evaluation.after(ctx.round, self.servers)
         records += [record for group in result.groups for record in group.watched]
-        stuck = self.evaluation.stuck(ctx.round, found.validation)
-        validation, test = (evaluation and evaluation.together for evaluation in found)
+        stuck = self.evaluation.stuck(ctx.round, found.get("validation"))
+        scores = {part: evaluation.together for part, evaluation in found.items()}
+        validation, test = scores.get("validation"), scores.get("test")
         return Outcome(ctx.round, [*records, *measured], mean_loss(result), validation, test, stuck)
 
     # before the first round, and around all of them
@@ -119,7 +119,7 @@ class Federation:
 
     def open(self) -> Runner:
         """The engine, ready to run cohorts."""
-        work, schedule = Work(self.cohort_size, self.experiment.rounds), self.population.schedule
+        work, schedule = Work(self.population.cohort_size, self.experiment.rounds), self.population.schedule
         if schedule is not None:
             work = Work(schedule.slots, -(-work.rounds * schedule.clock.buffer // schedule.slots))
         runner = open_each(self.experiment.engine, [group.plan for group in self.groups], self.dataset, work)
@@ -130,7 +130,7 @@ class Federation:
     def close(self) -> None:
         """Let go of threads."""
         for group in self.groups:
-            group.close()
+            group.evaluator.close()
 
     @property
     def server(self) -> Server:
@@ -140,11 +140,6 @@ class Federation:
     @server.setter
     def server(self, server: Server) -> None:
         self.servers = split(self.groups, server)
-
-    @property
-    def cohort_size(self) -> int:
-        """How many clients a round takes."""
-        return self.population.cohort_size
 
     def cohort(self, round: int) -> Ints:
         """The clients that are asked first in a round."""
@@ -158,9 +153,8 @@ class Federation:
         `steps`: the clients that have to stop early, with the number of their steps.
         """
         ctx = RoundContext(round, self.servers, self.client_states, runner)
-        clients = self.groups[group].members.of(self.cohort(round))
-        broadcast = self.groups[group].broadcast(round, self.servers[group], len(clients))
-        return self.groups[group].requests(ctx, broadcast, clients, steps)
+        sent = self.groups[group].sent(ctx, self.cohort(round))
+        return self.groups[group].requests(ctx, sent, steps)
 
 
 def mean_loss(result: RoundResult) -> float:

@@ -1,4 +1,4 @@
-"""Clients that have the same model: what they are sent, and what is made of what they send back.
+"""Clients with the same model: what they are sent, and what is made of what they send back.
 
 An ordinary federation is one group. With mixed models there is a group for each, and its model is a slice of
 the federation's; peers with the same model are a group in which each client has a model of its own.
@@ -6,13 +6,11 @@ the federation's; peers with the same model are a group in which each client has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mnemos.client.messages import Plan, TrainRequest
@@ -20,16 +18,16 @@ from mnemos.client.reply import kept
 from mnemos.data.dataset import Split
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
-from mnemos.federation.aggregation import Aggregation, Averaging, PrivateAveraging
-from mnemos.federation.misconduct import LAST, Misconduct
+from mnemos.faults.misconduct import LAST, Misconduct
+from mnemos.federation.aggregation import Aggregation, Averaging
+from mnemos.federation.asking import Train, ask
+from mnemos.federation.model_assignment import ModelAssignment
 from mnemos.federation.population import Population
-from mnemos.federation.round import Answer, Attempt, Broadcast, GroupResult, RoundContext, Start
+from mnemos.federation.round import Answer, Attempt, GroupResult, RoundContext
 from mnemos.federation.screening import Screening
-from mnemos.federation.server_learning import MetaStep
-from mnemos.federation.watching import Watching
 from mnemos.measures.evaluate import Evaluator, Judge
 from mnemos.measures.measure import Opening, Scores, Watch
-from mnemos.methods.exchange import Occasion, Server, State, TrainReply
+from mnemos.methods.exchange import Broadcast, Occasion, Server, State, TrainReply
 from mnemos.privacy.gaussian import Mechanism
 from mnemos.screens import guard
 from mnemos.screens.sound import Form
@@ -38,55 +36,33 @@ from mnemos.vector import Layout
 _BUFFERS = "buffers"
 
 
-@dataclass(frozen=True)
-class Members:
-    """The clients of a group, and where their model is in the federation's."""
-
-    group: int
-    groups: NDArray[np.int16]
-    """The group of every client of the federation."""
-    branch: int = 0
-    """The first branch of the federation's model that is the group's."""
-    name: str = ""
-    """What the names of the group's layers begin with; empty for the only group, and for peers."""
-
-    @cached_property
-    def clients(self) -> Ints:
-        """All of them."""
-        return np.flatnonzero(self.groups == self.group)
-
-    def of(self, cohort: Ints) -> Ints:
-        """Those that are in a cohort, in its order."""
-        found: Ints = cohort[self.groups[cohort] == self.group]
-        return found
-
-
 class Group:
     """Clients whose models are averaged at a server."""
 
     def __init__(
         self,
         population: Population,
+        models: ModelAssignment,
+        index: int,
         plan: Plan,
-        members: Members,
         module: nn.Module,
         mechanism: Mechanism | None = None,
     ) -> None:
         """`plan`: with the group's own model; `mechanism`: the noise that the experiment's privacy adds."""
-        self.plan, self.members, self._population, self._mechanism = plan, members, population, mechanism
+        self.index, self.plan, self.method, self._mechanism = index, plan, plan.method, mechanism
         self.experiment, self.dataset, self.flow = population.experiment, population.dataset, population.flow
-        self.method = plan.method
-        self._holders = int(np.count_nonzero(self.flow.assignment.train_sizes()[members.clients]))
+        self.clients, self.name, self._groups = models.clients(index), models.name(index), models.groups
+        self._branch = models.branches.index(index)
+        """The first branch of the federation's model that is the group's."""
+        self._holders = int(np.count_nonzero(self.flow.assignment.train_sizes()[self.clients]))
         own = Layout.of(module)
-        self.layout = own.under(members.name)
+        self.layout = own.under(self.name)
         model, buffers = self._first = own.gather(module.state_dict())
         beside = {**self.method.sends(self.layout), **self.experiment.privacy.sends}
         form = Form(self.layout.zeros(), torch.zeros(self.layout.buffer_size), beside)
-        clients = self.flow.assignment.clients
-        self.misconduct = Misconduct(self.experiment, self.dataset, self.layout, form, clients)
-        self.screening = Screening(self.experiment, self.layout, form, guarded=self._guarded)
-        meta = self.method.meta
-        self._meta = None if meta is None else MetaStep(plan, meta, self.dataset)
+        faults, clients = self.experiment.faults, self.flow.assignment.clients
+        self.misconduct = Misconduct(faults, plan.seed, clients, self.dataset, self.layout, form)
+        self._screening = Screening(self.experiment, self.layout, form, guarded=self._guarded)
         self.example = self._example(model, buffers)
         """What a client remembers, as an example: names and shapes."""
         self.evaluator: Judge = Evaluator(
@@ -102,47 +78,58 @@ class Group:
         """
         return self._mechanism is None and self._holders >= guard.FEWEST
 
+    @property
+    def _apart(self) -> bool:
+        """Whether a round's clients start from different models."""
+        return self.experiment.clock.asynchronous
+
     # a round
 
     def train(self, ctx: RoundContext, attempt: Attempt) -> GroupResult:
         """One attempt at a round: broadcast, train, screen, aggregate. New client states are only held."""
-        server = ctx.servers[self.members.group]
-        clients = self.members.of(attempt.cohort)
-        memory = dict(server.screens)
-        answers = self.answers(ctx, attempt, memory)
-        aggregation = self.aggregation(ctx.round, server, len(clients))
-        watching = self.watching(ctx.round, clients, server)
-        result = self.aggregate(ctx, answers, aggregation, watching, memory)
+        sent = self.sent(ctx, attempt.cohort)
+        memory = dict(ctx.servers[self.index].screens)
+        answers = self.answers(ctx, sent, attempt, memory)
+        result = self.aggregate(ctx, sent, answers, memory)
         result.received = self.bytes_received(result.server) * result.asked
         return result
 
-    def answers(self, ctx: RoundContext, attempt: Attempt, memory: State) -> Iterator[Answer]:
-        """What comes of asking the group's clients of an attempt to train: screened, in the cohort's order.
-
-        `memory`: what screens remember, which they add to.
-        """
-        server = ctx.servers[self.members.group]
-        clients = self.members.of(attempt.cohort)
-        broadcast = self.broadcast(ctx.round, server, len(clients))
-        requests = self.requests(ctx, broadcast, clients, attempt.steps)
-        heard = self.misconduct.around(ctx.runner, requests, attempt, memory)
-        return self.screening.screen(heard, server, memory, ctx.checks)
+    def sent(self, ctx: RoundContext, cohort: Ints) -> dict[int, Broadcast]:
+        """What each of the group's clients in a cohort is sent, in the cohort's order."""
+        clients = cohort[self._groups[cohort] == self.index].tolist()
+        return dict.fromkeys(clients, self.broadcast(ctx.round, ctx.servers[self.index], len(clients)))
 
     def broadcast(self, round: int, server: Server, invited: int) -> Broadcast:
         """What the `invited` clients of a round are sent."""
         asks = {} if self._mechanism is None else self._mechanism.asks(server.privacy, invited)
-        received = {**self.method.broadcast(server), **asks}
-        return Broadcast(round, partial(self.start, server), received)
+        return Broadcast(round, server.model, server.buffers, {**self.method.broadcast(server), **asks})
+
+    def answers(
+        self,
+        ctx: RoundContext,
+        sent: Mapping[int, Broadcast],
+        attempt: Attempt,
+        memory: State,
+        train: Train | None = None,
+    ) -> Iterator[Answer]:
+        """What comes of asking clients to train, in order; with the reason if an update is rejected.
+
+        `memory`: what screens and bad clients remember, to which they add; `train`: in place of the engine.
+        """
+        requests = self.requests(ctx, sent, attempt.steps)
+        answers = ask(train or ctx.runner.run, requests, attempt, self.misconduct, memory)
+        return self._screening.screen(answers, ctx.servers[self.index], memory, ctx.checks)
 
     def requests(
-        self, ctx: RoundContext, broadcast: Broadcast, clients: Ints, steps: Mapping[int, int]
+        self, ctx: RoundContext, sent: Mapping[int, Broadcast], steps: Mapping[int, int]
     ) -> Iterator[TrainRequest]:
         """A request a client that has samples, made when it is sent; `steps`: of those that stop early."""
         plan = self.plan.model_copy(update={"arithmetic": ctx.runner.plan.arithmetic})
         fresh = self.method.client_state(self.layout)
-        assignment, flow, round = self.flow.assignment, self.flow.if_asked, broadcast.round
-        for client in clients.tolist():
-            model, buffers = broadcast.start(client)
+        assignment, flow = self.flow.assignment, self.flow.if_asked
+        for client, broadcast in sent.items():
+            round = broadcast.round
+            model, buffers = self.start(broadcast, client)
             state = fresh
             if client in ctx.client_states:
                 state = ctx.client_states[client]
@@ -171,43 +158,65 @@ class Group:
     def aggregate(
         self,
         ctx: RoundContext,
+        sent: Mapping[int, Broadcast],
         answers: Iterable[Answer],
-        aggregation: Aggregation,
-        watching: Watching,
         memory: State,
+        discount: Callable[[TrainReply], TrainReply] = lambda update: update,
     ) -> GroupResult:
         """Watch, weigh and fold updates as they arrive; hold what their clients will remember.
 
         `memory`: what screens remember after the last answer; of a round that came to nothing, the guard
-        alone learns.
+        alone learns. `discount`: makes an update count for less.
         """
-        before = ctx.servers[self.members.group]
-        result = GroupResult(before)
+        before = ctx.servers[self.index]
+        result, watches = GroupResult(before), self._watches(ctx.round, sent)
+        aggregation = self.aggregation(ctx.round, before, len(sent))
         for answer in answers:
-            update = answer.update
-            result.sent += 0 if update is None else self.bytes_sent(update)
-            if not result.take(ctx.round, answer) or update is None:
+            result.sent += 0 if answer.update is None else self.bytes_sent(answer.update)
+            update = result.take(ctx.round, answer)
+            if update is None:
                 continue
-            watching.see(update)
-            aggregation.add(update)
+            self._show(update, sent[update.client], watches[update.client])
+            aggregation.add(discount(update))
             if answer.trained:  # a client that pretends has neither a loss nor anything to remember
                 ctx.client_states.hold(update.client, self._remembered(update.state, update.buffers))
                 result.trained_on(ctx.round, update)
-        if result.used or aggregation.without_updates:
+        if result.used or self._mechanism is not None:  # noise alone moves the server, too
             server, records = aggregation.result(ctx.round)
-            server = server if self._meta is None else self._meta(server)
             result.server = replace(server, screens=memory)
             result.records += records
         else:
-            result.server = replace(before, screens={**before.screens, **guard.learnt(memory)})
-        result.watched = list(watching.records())
+            result.server = guard.remembering(before, memory)
+        different = {id(watch): watch for several in watches.values() for watch in several}
+        result.watched = [record for watch in different.values() for record in watch.records()]
         return result
 
-    def moved(self, before: Server, after: Server) -> Server:
-        """The server after a round and its hooks, which remembers its change if faults or screens need it."""
-        if LAST not in after.screens or after.model is before.model:
-            return after
-        return replace(after, screens={**after.screens, LAST: after.model - before.model})
+    def _watches(self, round: int, sent: Mapping[int, Broadcast]) -> dict[int, list[Watch]]:
+        """The measures that watch each client's model; those that start from the same one are compared."""
+        found: dict[int, list[Watch]] = {}
+        for clients in [[client] for client in sent] if self._apart else [[*sent]] if sent else []:
+            first = clients[0]
+            opening = Opening(
+                round,
+                self.experiment.rounds,
+                *self.start(sent[first], first),
+                self._client_layout(first),
+                self.flow,
+                np.array(clients),
+                lambda model, buffers, indices: self.evaluator(model, buffers, self.dataset.train, indices),
+                lambda model, buffers: self.evaluator(model, buffers, self.dataset.test),
+            )
+            watches = [measure.watch(opening) for measure in self.experiment.watching]
+            opened = [watch for watch in watches if watch is not None]
+            found |= dict.fromkeys(clients, opened)
+        return found
+
+    def _show(self, update: TrainReply, broadcast: Broadcast, watches: Iterable[Watch]) -> None:
+        """Let measures see a client's model after its local training."""
+        model, buffers = self.start(broadcast, update.client)
+        after = update.buffers if self.method.buffers.sent else buffers
+        for watch in watches:
+            watch.see(update.client, model + update.delta, after)
 
     # what differs between kinds of groups
 
@@ -218,17 +227,19 @@ class Group:
         screens = {LAST: self.layout.zeros()} if watched else {}
         return Server(*self._first, self.method.server_state(self.layout), screens=screens, privacy=privacy)
 
-    def start(self, server: Server, client: int) -> tuple[Tensor, Tensor]:
+    def start(self, sent: Broadcast | Server, client: int) -> tuple[Tensor, Tensor]:
         """The model that a client starts a round from, and its buffers."""
-        return server.model, server.buffers
+        return sent.model, sent.buffers
 
     def aggregation(self, round: int, server: Server, invited: int) -> Aggregation:
         """A fresh aggregation for a round to which `invited` clients are asked."""
-        if self._mechanism is None:
-            fold = self.method.fold(self.layout, Occasion(server.state, self.experiment.seed, round))
-            return Averaging(self.method, server, self.layout, fold, self._holders)
-        noisy = self._mechanism.fold(self.layout, server, round, invited)
-        return PrivateAveraging(self.method, server, self.layout, noisy, self._holders)
+        occasion = Occasion(server.state, self.experiment.seed, round)
+        fold = (
+            self.method.fold(self.layout, occasion)
+            if self._mechanism is None
+            else self._mechanism.fold(self.layout, server, round, invited)
+        )
+        return Averaging(self.method, server, self.layout, fold, self._holders)
 
     def models(self, result: GroupResult) -> list[tuple[Tensor, Tensor]]:
         """The models that take part in an exchange after the round, with their buffers."""
@@ -242,29 +253,12 @@ class Group:
         """Scores of the group's models, by the client whose own it is, on (some samples of) a split."""
         return [(None, self.evaluator(server.model, server.buffers, split, indices))]
 
-    def watching(self, round: int, clients: Ints, server: Server) -> Watching:
-        """The measures that watch the clients' models."""
-        opened = self._opened(round, clients, server.model, server.buffers, self.layout)
-        return Watching(self.method, partial(self.start, server), dict.fromkeys(clients.tolist(), opened))
-
-    def watching_apart(self, round: int, clients: Ints, start: Start) -> Watching:
-        """The measures that watch the clients' models, where clients start from different ones."""
-        opened = {
-            client: self._opened(round, np.array([client]), *start(client), self._client_layout(client))
-            for client in clients.tolist()
-        }
-        return Watching(self.method, start, opened)
-
     def connect(self, runner: Runner) -> None:
         """Evaluate models where the samples are, if the engine knows how."""
         evaluator = runner.evaluator(self.dataset)
         if evaluator is not None:
             self.evaluator.close()
             self.evaluator = evaluator
-
-    def close(self) -> None:
-        """Let go of threads."""
-        self.evaluator.close()
 
     def _example(self, model: Tensor, buffers: Tensor) -> State:
         optimizer = kept(self.plan.local, self.plan.local.optimizer.init(model, self.layout))
@@ -280,36 +274,19 @@ class Group:
 
     def bytes_sent(self, update: TrainReply) -> int:
         """Bytes that a client sends."""
-        sent = bytes_of(update.delta, *update.change.values())
-        return sent + (bytes_of(update.buffers) if self.method.buffers.sent else 0)
+        sent = _bytes(update.delta, *update.change.values())
+        return sent + (_bytes(update.buffers) if self.method.buffers.sent else 0)
 
     def bytes_received(self, server: Server) -> int:
         """Bytes that a client is sent."""
-        sent = bytes_of(server.model, *self.broadcast(0, server, 1).received.values())
-        return sent + (bytes_of(server.buffers) if self.method.buffers.received else 0)
+        sent = _bytes(server.model, *self.broadcast(0, server, 1).received.values())
+        return sent + (_bytes(server.buffers) if self.method.buffers.received else 0)
 
     def _client_layout(self, client: int) -> Layout:
         """The layout of a client's model, with the names that its layers have in the federation's."""
         return self.layout
 
-    def _opened(
-        self, round: int, clients: Ints, model: Tensor, buffers: Tensor, layout: Layout
-    ) -> list[Watch]:
-        opening = Opening(
-            round,
-            self.experiment.rounds,
-            model,
-            buffers,
-            layout,
-            self.flow,
-            clients,
-            lambda model, buffers, indices: self.evaluator(model, buffers, self.dataset.train, indices),
-            lambda model, buffers: self.evaluator(model, buffers, self.dataset.test),
-        )
-        watches = (measure.watch(opening) for measure in self.experiment.watching)
-        return [watch for watch in watches if watch is not None]
 
-
-def bytes_of(*tensors: Tensor) -> int:
+def _bytes(*tensors: Tensor) -> int:
     """How much tensors take up in a message."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -2,82 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
+from mnemos.client.trainer import fresh_model, intra_op
+from mnemos.clocks.in_flight import time_of, timed
 from mnemos.clocks.waiting import Waiting
+from mnemos.data.partition import Ints
 from mnemos.errors import DivergedError
-from mnemos.federation.codistillation import Exchange, ExchangedModel
+from mnemos.faults.misconduct import LAST
 from mnemos.federation.groups import Group
-from mnemos.federation.in_flight import time_of, timed
 from mnemos.federation.retries import arrived
 from mnemos.federation.round import RoundContext, RoundResult
 from mnemos.measures.measure import Record
+from mnemos.methods.meta import Meta
+from mnemos.methods.server_learning import MetaStep, Student, codistil, server_batches
+from mnemos.models.dropout import without_dropout
+from mnemos.models.functional import Functional
+from mnemos.models.mixed import CoDistillation
+
+Hook = Callable[[RoundContext, RoundResult], RoundResult]
+"""Takes what a round has come to, and returns it changed."""
 
 
-class Hook(Protocol):
-    """Something that changes what a round has come to."""
+class LearnFromOwnSamples:
+    """The meta step: each server that has moved learns from samples of its own."""
 
-    def after_step(self, ctx: RoundContext, result: RoundResult) -> RoundResult:
-        """The result after the hook."""
-
-
-class ExchangeModels:
-    """Models learn from each other's predictions: co-distillation."""
-
-    def __init__(self, groups: Sequence[Group], exchange: Exchange, *, peers: bool) -> None:
-        """`peers`: each sends its predictions to all others, which counts as bytes sent."""
-        self._groups, self._exchange, self._peers = groups, exchange, peers
-
-    def after_step(self, ctx: RoundContext, result: RoundResult) -> RoundResult:
-        """The groups with the models after the exchange, if one is due."""
-        if not self._exchange.due(ctx.round):
-            return result
-        pairs = list(zip(self._groups, result.groups, strict=True))
-        models = [
-            ExchangedModel(group.members.group, *model)
-            for group, found in pairs
-            for model in group.models(found)
+    def __init__(self, groups: Sequence[Group], meta: Meta, samples: Ints) -> None:
+        """`samples`: the server's (indices)."""
+        self._steps = [
+            MetaStep(meta, group.method, _functional(group), group.dataset, samples) for group in groups
         ]
-        learnt = self._exchange(models)
-        for before, after in zip(models, learnt, strict=True):
-            if before.model.isfinite().all() and not after.isfinite().all():
+
+    def __call__(self, ctx: RoundContext, result: RoundResult) -> RoundResult:
+        """The result after the meta step of each group."""
+        triples = zip(self._steps, ctx.servers, result.servers, strict=True)
+        with intra_op(1):
+            return result.moved(
+                [after if after.model is before.model else step(after) for step, before, after in triples]
+            )
+
+
+class ExchangePredictions:
+    """Co-distillation: models learn from each other's predictions."""
+
+    def __init__(
+        self, groups: Sequence[Group], options: CoDistillation, samples: Ints, *, peers: bool
+    ) -> None:
+        """`peers`: each sends its predictions on the samples to all others, which counts as bytes sent."""
+        method, dataset = groups[0].method, groups[0].dataset
+        self._groups, self._options, self._in_batches = groups, options, method.buffers.in_batches
+        self._functionals = [_functional(group) for group in groups]
+        self._inputs = [batch.x for batch in server_batches(dataset, samples)]
+        self._bytes = 4 * len(samples) * len(dataset.classes) * method.head.outputs if peers else 0
+
+    def __call__(self, ctx: RoundContext, result: RoundResult) -> RoundResult:
+        """The result with the models after the exchange, if one is due."""
+        if ctx.round % self._options.every:
+            return result
+        models = [group.models(found) for group, found in zip(self._groups, result.groups, strict=True)]
+        students = [
+            Student(functional, *model)
+            for functional, several in zip(self._functionals, models, strict=True)
+            for model in several
+        ]
+        with intra_op(1):
+            learnt = codistil(students, self._inputs, self._options, in_batches=self._in_batches)
+        for student, after in zip(students, learnt, strict=True):
+            if student.model.isfinite().all() and not after.isfinite().all():
                 raise DivergedError(
                     f"round {ctx.round}: a model is not finite any more after the exchange; a smaller "
                     "model.exchange.lr may help"
                 )
         rest = iter(learnt)
         servers = [
-            group.with_models(found, [next(rest) for _ in group.models(found)]) for group, found in pairs
+            group.with_models(found, [next(rest) for _ in several])
+            for group, found, several in zip(self._groups, result.groups, models, strict=True)
         ]
-        sent = self._exchange.bytes * len(models) * (len(models) - 1) if self._peers else 0
+        sent = self._bytes * len(students) * (len(students) - 1)
         return replace(result.moved(servers), exchanged=sent)
 
 
-class RememberChange:
-    """The server remembers how its model has changed, if faults or screens compare with it."""
+def remember_change(ctx: RoundContext, result: RoundResult) -> RoundResult:
+    """The result whose servers remember how their model has changed, if faults or screens need it."""
+    servers = [
+        after
+        if LAST not in after.screens or after.model is before.model
+        else replace(after, screens={**after.screens, LAST: after.model - before.model})
+        for before, after in zip(ctx.servers, result.servers, strict=True)
+    ]
+    return result.moved(servers)
 
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self._groups = groups
 
-    def after_step(self, ctx: RoundContext, result: RoundResult) -> RoundResult:
-        """The groups with their last change."""
-        triples = zip(self._groups, ctx.servers, result.servers, strict=True)
-        return result.moved([group.moved(before, after) for group, before, after in triples])
+def simulate_time(waiting: Waiting) -> Hook:
+    """Adds the time that a synchronous round takes, with its failed attempts."""
 
-
-class SimulatedTime:
-    """The time that a synchronous round takes, with its failed attempts."""
-
-    def __init__(self, waiting: Waiting) -> None:
-        self._waiting = waiting
-
-    def after_step(self, ctx: RoundContext, result: RoundResult) -> RoundResult:
-        """The groups with the time after the round, which is recorded."""
+    def add_time(ctx: RoundContext, result: RoundResult) -> RoundResult:
         attempts = [arrived(groups) for groups in (*result.failed, result.groups)]
-        lasted = sum(self._waiting.duration(clients, asked, ctx.round) for clients, asked in attempts)
+        lasted = sum(waiting.duration(clients, asked, ctx.round) for clients, asked in attempts)
         time = time_of(ctx.servers[0].protocol) + lasted
         servers = [replace(server, protocol={**server.protocol, **timed(time)}) for server in result.servers]
         record = Record(ctx.round, "time", time)
         return replace(result.moved(servers), records=(*result.records, record))
+
+    return add_time
+
+
+def _functional(group: Group) -> Functional:
+    return Functional(without_dropout(fresh_model(group.plan, group.dataset)))

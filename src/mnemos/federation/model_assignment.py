@@ -40,6 +40,14 @@ class ModelAssignment:
             return self.models[0]
         return Mixed(of=tuple(Share(model=self.models[group]) for group in self.branches))
 
+    def clients(self, group: int) -> Ints:
+        """The clients of a group."""
+        return np.flatnonzero(self.groups == group)
+
+    def name(self, group: int) -> str:
+        """What the names of a group's layers begin with; empty for the only group, and for peers."""
+        return "" if len(self.branches) == 1 or self.peers else f"branches.{group}"
+
     def field(self, group: int) -> str:
         """The field of the experiment that describes a group's model."""
         return f"model.of.{group}.model" if self.mixed else "model"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 
 from torch import Tensor
 
 from mnemos.data.dataset import Split
-from mnemos.data.partition import Ints
-from mnemos.federation.aggregation import Aggregation, Apart
+from mnemos.federation.aggregation import Aggregation
 from mnemos.federation.groups import Group
 from mnemos.federation.round import GroupResult
-from mnemos.federation.watching import Watching
-from mnemos.measures.measure import Scores
-from mnemos.methods.exchange import Server, TrainReply
+from mnemos.measures.measure import Record, Scores
+from mnemos.methods.exchange import Broadcast, Server, TrainReply
 from mnemos.vector import Layout
 
 
@@ -23,29 +22,31 @@ class Peers(Group):
     The vector that a server would hold is all their models one after the other.
     """
 
-    @property
-    def _guarded(self) -> bool:
-        """No: an update changes no model but its client's."""
-        return False
+    _guarded = False  # an update changes no model but its client's
+    _apart = True
 
     @cached_property
-    def _rows(self) -> dict[int, int]:
-        """Where each client's model is."""
-        return {client: row for row, client in enumerate(self.members.clients.tolist())}
+    def rows(self) -> dict[int, int]:
+        """Where each client's model is among those in the vector."""
+        return {client: row for row, client in enumerate(self.clients.tolist())}
+
+    def matrix(self, vector: Tensor) -> Tensor:
+        """The models, or buffers, of all clients as rows."""
+        return vector.view(len(self.rows), len(vector) // len(self.rows))
 
     def first(self) -> Server:
         """All start from the same model."""
-        model, buffers = (vector.repeat(len(self._rows)) for vector in self._first)
+        model, buffers = (vector.repeat(len(self.rows)) for vector in self._first)
         return Server(model, buffers, {})
 
-    def start(self, server: Server, client: int) -> tuple[Tensor, Tensor]:
+    def start(self, sent: Broadcast | Server, client: int) -> tuple[Tensor, Tensor]:
         """The client's own model."""
-        row = self._rows[client]
-        return self._matrix(server.model)[row], self._matrix(server.buffers)[row]
+        row = self.rows[client]
+        return self.matrix(sent.model)[row], self.matrix(sent.buffers)[row]
 
     def aggregation(self, round: int, server: Server, invited: int) -> Aggregation:
         """Each update moves its client's model."""
-        return Apart(self.method, server, self._rows)
+        return _OwnModels(self, server)
 
     def models(self, result: GroupResult) -> list[tuple[Tensor, Tensor]]:
         """Those of the round's clients."""
@@ -53,20 +54,14 @@ class Peers(Group):
 
     def with_models(self, result: GroupResult, models: list[Tensor]) -> Server:
         """The other clients' models stay as they are."""
-        after = self._matrix(result.server.model).clone()
+        after = self.matrix(result.server.model).clone()
         for client, model in zip(result.trained, models, strict=True):
-            after[self._rows[client]] = model
+            after[self.rows[client]] = model
         return result.server.moved(after.flatten(), {})
 
     def scores(self, server: Server, split: Split, indices: Tensor | None) -> list[tuple[int | None, Scores]]:
         """Scores of every client's model."""
-        return [
-            (client, self.evaluator(*self.start(server, client), split, indices)) for client in self._rows
-        ]
-
-    def watching(self, round: int, clients: Ints, server: Server) -> Watching:
-        """Clients start from different models."""
-        return self.watching_apart(round, clients, partial(self.start, server))
+        return [(client, self.evaluator(*self.start(server, client), split, indices)) for client in self.rows]
 
     def bytes_sent(self, update: TrainReply) -> int:
         """Models aren't sent."""
@@ -77,9 +72,24 @@ class Peers(Group):
         return 0
 
     def _client_layout(self, client: int) -> Layout:
-        return self.layout.under(f"branches.{self.members.branch + self._rows[client]}")
+        return self.layout.under(f"branches.{self._branch + self.rows[client]}")
 
-    def _matrix(self, vector: Tensor) -> Tensor:
-        """The models, or buffers, of all clients as rows."""
-        count = len(self._rows)
-        return vector.view(count, len(vector) // count)
+
+class _OwnModels:
+    """Every client's update moves its own model."""
+
+    def __init__(self, peers: Peers, server: Server) -> None:
+        self._peers, self._server = peers, server
+        self._models, self._buffers = (
+            peers.matrix(vector).clone() for vector in (server.model, server.buffers)
+        )
+
+    def add(self, update: TrainReply) -> None:
+        """Move the client's model."""
+        row = self._peers.rows[update.client]
+        self._models[row] += update.delta
+        self._buffers[row] = self._peers.method.buffers.next(self._buffers[row], update.buffers)
+
+    def result(self, round: int) -> tuple[Server, list[Record]]:
+        """All models one after the other."""
+        return replace(self._server, model=self._models.flatten(), buffers=self._buffers.flatten()), []

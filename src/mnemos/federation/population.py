@@ -13,9 +13,7 @@ from mnemos.data.partition import Assignment, Ints, pooled
 from mnemos.data.stream import Flow, Setting
 from mnemos.errors import ConfigError, naming
 from mnemos.experiment.experiment import Experiment
-from mnemos.federation.codistillation import exchanged_samples
 from mnemos.federation.model_assignment import exchange_of
-from mnemos.federation.server_learning import server_samples
 from mnemos.privacy.accountant import Sampling
 
 
@@ -32,11 +30,22 @@ def partition_samples(experiment: Experiment, dataset: Dataset) -> Assignment:
 
 def held_back(experiment: Experiment, total: int) -> tuple[Ints, Ints]:
     """The training samples that no client holds: those of the meta step, and those of an exchange."""
-    meta, exchange, none = experiment.method.meta, exchange_of(experiment), np.zeros(0, np.int64)
-    servers = none if meta is None else server_samples(meta, total, experiment.seed)
-    if exchange is None:
-        return servers, none
-    return servers, exchanged_samples(exchange, np.delete(np.arange(total), servers), experiment.seed)
+    meta, exchange, seed = experiment.method.meta, exchange_of(experiment), experiment.seed
+    everything = np.arange(total)
+    servers = _drawn(everything, meta.samples if meta else 0, seed, "meta", "method.meta.samples")
+    rest = np.delete(everything, servers)
+    count = exchange.samples if exchange else 0
+    return servers, _drawn(rest, count, seed, "co-distillation", "model.exchange.samples")
+
+
+def _drawn(of: Ints, count: int, seed: int, purpose: str, field: str) -> Ints:
+    """Some samples (indices), drawn for a purpose; refuses to leave none for clients."""
+    if count and count >= len(of):
+        raise ConfigError(
+            f"found {count}; there are {len(of)} training samples, and clients need some", field
+        )
+    chosen: Ints = rng.numpy_generator(seed, purpose).choice(of, count, replace=False)
+    return np.sort(chosen)
 
 
 class Population:

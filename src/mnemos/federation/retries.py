@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mnemos.clocks.waiting import Waiting
-from mnemos.data.partition import Ints
 from mnemos.errors import DivergedError, MnemosError, PausedError
-from mnemos.federation.misconduct import vanishes
 from mnemos.federation.population import Population
 from mnemos.federation.round import NOTED, Attempt, GroupResult, rejected
 from mnemos.measures.measure import Record
@@ -42,7 +40,7 @@ class Retries:
     def __init__(self, population: Population, waiting: Waiting | None, *, private: bool) -> None:
         """`private`: the experiment promises privacy, so what clients send must not decide who is asked."""
         self._population, self._waiting, self._private = population, waiting, private
-        self.in_vain, self.in_vain_round = 0, 0
+        self.failed_attempts, self.failed_round = 0, 0
         """How many attempts at a round were made before the run paused, and which round that is."""
 
     def attempts(self, round: int) -> Iterator[Attempt]:
@@ -56,7 +54,11 @@ class Retries:
             if index and not self._private:
                 cohort = self._population.others(round, index, tried)
                 tried = np.union1d(tried, cohort)
-            yield self._attempt(round, index, cohort)
+            clients, vanishes = cohort.tolist(), self._population.experiment.vanishes
+            gone = {client: None for client in clients if vanishes(client, round, index)}
+            present = [client for client in clients if client not in gone]
+            late, steps = ({}, {}) if self._waiting is None else self._waiting.late(present, round)
+            yield Attempt(cohort, {**gone, **late}, steps)
 
     def enough(self, results: Results, failed: Sequence[Results] = ()) -> bool:
         """Whether an attempt has come to enough updates; `failed` are the earlier attempts at the round.
@@ -76,23 +78,14 @@ class Retries:
 
     def exhausted(self, round: int, failed: Sequence[Results]) -> MnemosError:
         """The error to end with when there is no attempt left."""
-        self.in_vain, self.in_vain_round = self._indices(round).stop, round
+        self.failed_attempts, self.failed_round = self._indices(round).stop, round
         return _error(round, failed, self._population.experiment.min_clients)
 
     def _indices(self, round: int) -> range:
-        before = self.in_vain if round == self.in_vain_round else 0
+        before = self.failed_attempts if round == self.failed_round else 0
         if self._private:
             return range(before, before + 1)
         return range(before + self._population.experiment.retries + 1)
-
-    def _attempt(self, round: int, index: int, cohort: Ints) -> Attempt:
-        if self._waiting is None:
-            return Attempt(cohort, index)
-        experiment = self._population.experiment
-        late, steps = self._waiting.late(
-            cohort.tolist(), round, lambda client: vanishes(experiment, client, round, index)
-        )
-        return Attempt(cohort, index, late, steps)
 
 
 def failed_records(round: int, failed: Sequence[Results]) -> Iterator[Record]:

@@ -7,20 +7,16 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from torch import Tensor
-
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
 from mnemos.federation.client_states import ClientStates
 from mnemos.measures.measure import Record
-from mnemos.methods.exchange import Server, State, TrainReply
+from mnemos.methods.exchange import Server, TrainReply
 from mnemos.screens import guard
 from mnemos.vector import Layout
 
 Check = Callable[[TrainReply, Layout], str | None]
 """Looks at one update before it is aggregated: the reason to reject it, or None."""
-Start = Callable[[int], tuple[Tensor, Tensor]]
-"""The model that a client starts from, and its buffers."""
 
 DROPPED, REJECTED, SHORTENED = "dropped", "rejected", "shortened"
 """The first words of records: of clients that didn't answer, of updates that were rejected, and of updates
@@ -28,34 +24,17 @@ that the guard has shortened."""
 NOTED = (DROPPED, REJECTED, SHORTENED)
 
 
-def dropped(reason: str | None) -> str:
-    """The name of the record of a client that didn't answer."""
-    return DROPPED if reason is None else f"{DROPPED}: {reason}"
-
-
 def rejected(reason: str) -> str:
     """The name of the record of an update that was rejected."""
     return f"{REJECTED}: {reason}"
 
 
-class Broadcast(NamedTuple):
-    """What clients are sent when they are asked to train."""
-
-    round: int
-    """The round that they train for."""
-    start: Start
-    received: State
-    """What they are sent beside the model."""
-
-
 class Attempt(NamedTuple):
-    """An attempt at a round: the clients that are asked, and those that can't be through in time."""
+    """An attempt at a round: the clients that are asked, and those that don't answer in time."""
 
     cohort: Ints
-    earlier: int = 0
-    """How many attempts at the round were made before."""
-    late: Mapping[int, str] = MappingProxyType({})
-    """Clients that will be too late, with the reason."""
+    absent: Mapping[int, str | None] = MappingProxyType({})
+    """Clients that will be too late, with the reason, or that vanish, without one."""
     steps: Mapping[int, int] = MappingProxyType({})
     """Clients that have to stop early, with the number of their steps."""
 
@@ -72,6 +51,11 @@ class Answer(NamedTuple):
     """Why the update is rejected, or why there is none."""
     shortened: float = 1.0
     """The factor by which the guard has multiplied the update."""
+
+    @property
+    def usable(self) -> TrainReply | None:
+        """The update, if it isn't rejected."""
+        return self.update if self.reason is None else None
 
 
 @dataclass
@@ -98,20 +82,21 @@ class GroupResult:
     used: int = 0
     """How many updates were aggregated."""
 
-    def take(self, round: int, answer: Answer) -> bool:
-        """Record what came of asking a client; returns whether there is an update to aggregate."""
+    def take(self, round: int, answer: Answer) -> TrainReply | None:
+        """Record what came of asking a client; returns the update to aggregate, if there is one."""
         self.asked += 1
+        why, notes = "" if answer.reason is None else f": {answer.reason}", {}
         if answer.update is None:
-            self.records.append(Record(round, dropped(answer.reason), 1.0, client=answer.client))
-            return False
-        self.arrived.append(answer.client)
-        if answer.shortened < 1:
-            self.records.append(Record(round, SHORTENED, answer.shortened, client=answer.client))
-        if answer.reason is not None:
-            self.records.append(Record(round, rejected(answer.reason), 1.0, client=answer.client))
-            return False
-        self.used += 1
-        return True
+            notes[DROPPED + why] = 1.0
+        else:
+            self.arrived.append(answer.client)
+            if answer.shortened < 1:
+                notes[SHORTENED] = answer.shortened
+            if answer.usable is None:
+                notes[REJECTED + why] = 1.0
+        self.used += answer.usable is not None
+        self.records += [Record(round, name, value, client=answer.client) for name, value in notes.items()]
+        return answer.usable
 
     def trained_on(self, round: int, update: TrainReply) -> None:
         """Count a client's training loss."""
@@ -158,7 +143,5 @@ class RoundContext:
     def after_failed_attempt(self, results: Sequence[GroupResult]) -> RoundContext:
         """The same round, with what the guard has learnt from an attempt that came to too little."""
         pairs = zip(self.servers, results, strict=True)
-        servers = (
-            replace(old, screens={**old.screens, **guard.learnt(new.server.screens)}) for old, new in pairs
-        )
-        return replace(self, servers=tuple(servers))
+        servers = tuple(guard.remembering(old, new.server.screens) for old, new in pairs)
+        return replace(self, servers=servers)

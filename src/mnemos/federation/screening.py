@@ -10,10 +10,11 @@ from itertools import islice
 from mnemos.client.messages import TrainRequest
 from mnemos.client.workload import rates, workload
 from mnemos.experiment.experiment import Experiment
-from mnemos.federation.misconduct import LAST, Heard
+from mnemos.faults.misconduct import LAST
+from mnemos.federation.asking import Answers
 from mnemos.federation.round import Answer, Check
 from mnemos.methods.exchange import Cohort, Server, State
-from mnemos.screens.guard import Watchman, shorten
+from mnemos.screens.guard import BoundsCheck, Verdict, shorten
 from mnemos.screens.sound import Asked, Form, measurable
 from mnemos.vector import Layout
 
@@ -31,16 +32,16 @@ class Screening:
         self._screens, self._layout, self._form = experiment.screens, layout, form
         policy, guard = experiment.method.buffers, experiment.guard
         self._guard = (
-            Watchman(guard, layout, statistics=policy.sent, continued=policy.received)
+            BoundsCheck(guard, layout, statistics=policy.sent, continued=policy.received)
             if guarded and guard.enabled
             else None
         )
 
     def screen(
-        self, heard: Iterator[Heard], server: Server, memory: State, checks: tuple[Check, ...]
+        self, answers: Answers, server: Server, memory: State, checks: tuple[Check, ...]
     ) -> Iterator[Answer]:
         """The answers, in order, with the reason for each update that is rejected; adds to the memory."""
-        sound = (self._checked(request, answer, checks) for request, answer in heard)
+        sound = (self._checked(request, answer, checks) for request, answer in answers)
         guarded = sound if self._guard is None else self._guarded(self._guard, sound, server, memory)
         return iter(self._compared(list(guarded), server, memory)) if self._screens else guarded
 
@@ -62,16 +63,13 @@ class Screening:
         return answer._replace(reason=reason)
 
     def _guarded(
-        self, guard: Watchman, answers: Iterator[Answer], server: Server, memory: State
+        self, guard: BoundsCheck, answers: Iterator[Answer], server: Server, memory: State
     ) -> Iterator[Answer]:
         """The answers after the guard has compared their updates, in parts that fit into memory."""
         count = max(_AT_LEAST, _TOGETHER // (4 * (self._layout.size + self._layout.buffer_size)))
         while part := list(islice(answers, count)):
-            sound = [answer.update for answer in part if answer.update is not None and answer.reason is None]
-            if not sound:
-                yield from part
-                continue
-            verdict = guard.judge(sound, server, memory)
+            usable = [answer.usable for answer in part if answer.usable is not None]
+            verdict = guard.judge(usable, server, memory) if usable else Verdict({}, {})
             for answer in part:
                 factor = verdict.shortened.get(answer.client, 1.0)
                 if answer.update is not None and factor < 1:
@@ -80,16 +78,14 @@ class Screening:
 
     def _compared(self, answers: list[Answer], server: Server, memory: State) -> list[Answer]:
         """The answers after the experiment's screens have compared the updates of the whole round."""
-        sound = tuple(
-            answer.update for answer in answers if answer.update is not None and answer.reason is None
-        )
-        if not sound:
+        usable = tuple(answer.usable for answer in answers if answer.usable is not None)
+        if not usable:
             return answers
         reasons: dict[int, str] = {}
-        cohort = Cohort(server.model, server.buffers, sound, self._layout)
+        cohort = Cohort(server.model, server.buffers, usable, self._layout)
         for screen in self._screens:
             reasons = screen.judge(cohort, memory[LAST], memory) | reasons
-        accepted = replace(cohort, updates=tuple(update for update in sound if update.client not in reasons))
+        accepted = tuple(update for update in usable if update.client not in reasons)
         for screen in self._screens:
-            memory |= screen.remember(accepted, memory)
+            memory |= screen.remember(replace(cohort, updates=accepted), memory)
         return [answer._replace(reason=answer.reason or reasons.get(answer.client)) for answer in answers]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from mnemos.clocks.in_flight import screened
 from mnemos.federation.groups import Group
-from mnemos.federation.in_flight import screened
 from mnemos.methods.exchange import COMPARTMENTS, Server, State
 
 
@@ -18,7 +18,7 @@ def joined(groups: Sequence[Group], servers: Sequence[Server]) -> Server:
 
     def union(compartment: str) -> State:
         return {
-            f"{group.members.name}.{name}": value
+            f"{group.name}.{name}": value
             for group, server in zip(groups, servers, strict=True)
             for name, value in getattr(server, compartment).items()
         }
@@ -38,7 +38,7 @@ def split(groups: Sequence[Group], server: Server) -> tuple[Server, ...]:
     buffers = torch.split(server.buffers, [len(initial.buffers) for initial in first])
 
     def own(group: Group, compartment: str) -> State:
-        prefix = f"{group.members.name}."
+        prefix = f"{group.name}."
         values: State = getattr(server, compartment)
         return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 

@@ -99,6 +99,17 @@ class Batch(NamedTuple):
         return values.mean() if self.mask is None else self.sum(values) / self.mask.sum()
 
 
+class Broadcast(NamedTuple):
+    """What clients are sent when they are asked to train."""
+
+    round: int
+    """The round that they train for."""
+    model: Tensor
+    buffers: Tensor
+    received: State
+    """What they are sent beside the model."""
+
+
 @dataclass(frozen=True)
 class TrainReply:
     """What a client sends back."""

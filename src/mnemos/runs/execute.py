@@ -140,7 +140,7 @@ def resume(
             federation.client_states.keep_in(run.file("clients.bin"))
             _checkpoints(run).restore(federation, store)
             _account(run, federation)
-            federation.retries.in_vain, federation.retries.in_vain_round = run.in_vain
+            federation.retries.failed_attempts, federation.retries.failed_round = run.failed_attempts
             if federation.round > experiment.rounds:
                 raise ConfigError(f"found {rounds}; the run has {federation.round} rounds already", "rounds")
             write_atomically(run.file("experiment.yaml"), experiment.to_yaml().encode())
@@ -203,7 +203,7 @@ def _status(
 ) -> Status:
     """The status of a run; every one says which round was tried in vain, so that a resume knows."""
     retries = federation.retries
-    return Status(state, federation.round, accuracy, message, retries.in_vain, retries.in_vain_round)
+    return Status(state, federation.round, accuracy, message, retries.failed_attempts, retries.failed_round)
 
 
 def _begin(run: Run, federation: Federation, observer: Observer) -> None:

@@ -60,10 +60,10 @@ class Status:
     rounds: int = 0
     accuracy: float | None = None
     message: str = ""
-    in_vain: int = 0
+    failed_attempts: int = 0
     """How many attempts at a round were made before the run paused."""
-    in_vain_round: int | None = None
-    """The round that `in_vain` counts for; None, in runs of earlier versions: the one after `rounds`."""
+    failed_round: int | None = None
+    """The round that they were made for; None, in runs of earlier versions: the one after `rounds`."""
 
 
 _STATUS = TypeAdapter(Status)
@@ -145,14 +145,14 @@ class Run:
         return replace(status, status=state, rounds=self.saved_rounds)
 
     @property
-    def in_vain(self) -> tuple[int, int]:
+    def failed_attempts(self) -> tuple[int, int]:
         """(how many attempts at a round were made before the run paused, which round that is)."""
         try:
             status = self.status
         except DataError:
             return 0, 0  # status.json is damaged; resuming writes it anew
-        round = status.in_vain_round
-        return status.in_vain, status.rounds + 1 if round is None else round
+        round = status.failed_round
+        return status.failed_attempts, status.rounds + 1 if round is None else round
 
     @property
     def ended(self) -> bool:

@@ -104,7 +104,7 @@ class _Compared(NamedTuple):
     """Which values no data can explain, where there are too few others to compare them with."""
 
 
-class Watchman:
+class BoundsCheck:
     """Applies the guard to the updates of the clients of one model."""
 
     def __init__(self, guard: Guard, layout: Layout, *, statistics: bool, continued: bool) -> None:
@@ -165,9 +165,10 @@ class Watchman:
         return reasons
 
 
-def learnt(memory: State) -> State:
-    """What the guard remembers; it is kept even if a round fails, because the guard learns from it."""
-    return {name: value for name, value in memory.items() if name.startswith(MEMORY)}
+def remembering(server: Server, memory: State) -> Server:
+    """The server with what the guard remembers; kept even if a round fails: the guard learns from it."""
+    own = {name: value for name, value in memory.items() if name.startswith(MEMORY)}
+    return replace(server, screens={**server.screens, **own})
 
 
 def shorten(update: TrainReply, factor: float) -> TrainReply:

@@ -75,7 +75,7 @@ class Amount:
     def of(cls, federation: Federation) -> Amount:
         """Count the pieces of a federation's experiment."""
         experiment, assignment = federation.experiment, federation.assignment
-        evaluate, last, cohort = experiment.evaluate, experiment.rounds, federation.cohort_size
+        evaluate, last, cohort = experiment.evaluate, experiment.rounds, federation.population.cohort_size
         held_out = len(assignment.union_held_out())
         validations = sum(evaluate.validates(round, last) for round in range(1, last + 1))
         tests = sum(evaluate.tests(round, last) for round in range(1, last + 1))

@@ -225,7 +225,7 @@ class _Pool:
         run = find(case.experiment, self._given)
         if run is not None and not run.ended:
             with suppress(BusyError, OSError), run.lock():
-                status = Status("failed", run.saved_rounds, None, message, *run.in_vain)
+                status = Status("failed", run.saved_rounds, None, message, *run.failed_attempts)
                 run.write_json("status.json", asdict(status))
 
     def _end(self, case: Case, status: str = "", message: str = "") -> None:

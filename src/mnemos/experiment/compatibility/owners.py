@@ -64,7 +64,7 @@ REMOTE: Table[Experiment] = Table(
         ),
         Row(
             "clock",
-            lambda e: named(e.clock, e.clock.own_rounds),
+            lambda e: named(e.clock, e.clock.own_protocol),
             "found {}, which changes how a round proceeds; owners are asked once a round, and remember that",
         ),
         Row("faults", lambda e: bool(e.faults), "found some, which are a simulation's"),

@@ -21,14 +21,14 @@ PRIVATE: Table[Experiment] = Table(
             lambda e: named(e.clock, e.clock.asynchronous),
             "found {}, under which a client's update counts by when it arrives; allowed with privacy: "
             "{allowed}",
-            those(clocks, lambda clock: not clock.asynchronous and clock.rounds is Clock.rounds),
+            those(clocks, lambda clock: not clock.asynchronous and clock.protocol is Clock.protocol),
         ),
         Row(
             "clock",
-            lambda e: named(e.clock, e.clock.own_rounds),
+            lambda e: named(e.clock, e.clock.own_protocol),
             "found {}, which changes how a round proceeds, and ε knows only of the usual one; allowed with "
             "privacy: {allowed}",
-            those(clocks, lambda clock: not clock.asynchronous and clock.rounds is Clock.rounds),
+            those(clocks, lambda clock: not clock.asynchronous and clock.protocol is Clock.protocol),
         ),
         Row(
             "{}.over_selection",

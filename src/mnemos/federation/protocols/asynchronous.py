@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 import torch
@@ -16,16 +15,14 @@ from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
 from mnemos.clocks.event_schedule import EventSchedule, InFlight, Turn
-from mnemos.engines.engine import Lost, Runner
-from mnemos.federation.aggregation import Stale
+from mnemos.clocks.in_flight import ClientsInFlight
+from mnemos.engines.engine import Lost
 from mnemos.federation.groups import Group
-from mnemos.federation.in_flight import ClientsInFlight, Sent
-from mnemos.federation.misconduct import vanishes
 from mnemos.federation.protocols.protocol import RoundProtocol
 from mnemos.federation.retries import spoilt
-from mnemos.federation.round import Attempt, Broadcast, GroupResult, RoundContext, RoundResult, rejected
+from mnemos.federation.round import Attempt, GroupResult, RoundContext, RoundResult, rejected
 from mnemos.measures.measure import Record
-from mnemos.methods.exchange import Server, TrainReply
+from mnemos.methods.exchange import Broadcast, Server, TrainReply
 from mnemos.screens.sound import NOT_FINITE
 
 _SPOILT = "spoilt"
@@ -53,67 +50,64 @@ class AsynchronousRounds(RoundProtocol):
         (server,) = ctx.servers
         before = ClientsInFlight.of(server.protocol)
         turn = self._schedule.turn(ctx.round, before.standing)
-        now = Sent(server.model, server.buffers, self._group.broadcast(ctx.round, server, 1).received)
-        sent = {**before.sent, ctx.round - 1: now}
+        sent = {**before.sent, ctx.round - 1: self._group.broadcast(ctx.round, server, 1)}
         replies = self._computed(ctx, before, turn, sent)
         result = self._aggregated(ctx, turn, sent, replies)
         result.received = self._group.bytes_received(result.server) * len(turn.sent)
         result.records.append(Record(ctx.round, "time", turn.after.time))
-        flying = {job.client for job in turn.after.in_flight}
-        left = {
-            client: reply
-            for client, reply in replies.items()
-            if client in flying and isinstance(reply, TrainReply)
-        }
-        protocol = ClientsInFlight(turn.after, sent, left).state()
+        late = {job.client: replies.get(job.client) for job in turn.after.in_flight}
+        updates = {client: reply for client, reply in late.items() if isinstance(reply, TrainReply)}
+        protocol = ClientsInFlight(turn.after, sent, updates).state()
         protocol[_SPOILT] = self._count_spoilt(ctx, server, result)
         result.server = replace(result.server, protocol=protocol)
         return RoundResult((result,))
 
     def _computed(
-        self, ctx: RoundContext, before: ClientsInFlight, turn: Turn, sent: Mapping[int, Sent]
-    ) -> dict[int, TrainReply | Lost]:
+        self, ctx: RoundContext, before: ClientsInFlight, turn: Turn, sent: Mapping[int, Broadcast]
+    ) -> Replies:
         """What the clients that are due have computed, and perhaps others; all that isn't yet, at once."""
         replies: dict[int, TrainReply | Lost] = dict(before.updates)
         if any(job.client not in replies for job in turn.arrived):
-            jobs = [job for job in (*before.standing.in_flight, *turn.sent) if job.client not in replies]
-            experiment = self._group.experiment
-            requests = (
-                request
-                for request in self._requests(ctx, jobs, sent)
-                if not vanishes(experiment, request.client, request.round)
-            )
+            missing = {
+                job.client: sent[job.version]
+                for job in (*before.standing.in_flight, *turn.sent)
+                if job.client not in replies and not self._vanishes(job)
+            }
+            requests = self._group.requests(ctx, missing, {})
             replies |= {reply.client: reply for reply in ctx.runner.run(requests)}
         return replies
 
-    def _requests(
-        self, ctx: RoundContext, jobs: Iterable[InFlight], sent: Mapping[int, Sent]
-    ) -> Iterator[TrainRequest]:
-        for version, together in groupby(jobs, key=lambda job: job.version):
-            clients = np.array([job.client for job in together])
-            broadcast = Broadcast(version + 1, sent[version].start, sent[version].received)
-            yield from self._group.requests(ctx, broadcast, clients, {})
+    def _vanishes(self, job: InFlight) -> bool:
+        return self._group.experiment.vanishes(job.client, job.version + 1)
 
     def _aggregated(
-        self, ctx: RoundContext, turn: Turn, sent: Mapping[int, Sent], replies: Replies
+        self, ctx: RoundContext, turn: Turn, sent: Mapping[int, Broadcast], replies: Replies
     ) -> GroupResult:
-        """Screen and fold the updates that are due."""
-        (server,), group = ctx.servers, self._group
-        origins = {job.client: sent[job.version] for job in turn.arrived}
+        """Screen and fold the updates that are due: those computed from an older model with less weight."""
+        (server,), clock = ctx.servers, self._schedule.clock
+        arrived = {job.client: sent[job.version] for job in turn.arrived}
         staleness = {job.client: ctx.round - 1 - job.version for job in turn.arrived}
-        memory = dict(server.screens)
-        requests, ready = self._requests(ctx, turn.arrived, sent), _Ready(ctx.runner, replies)
-        heard = group.misconduct.around(ready, requests, Attempt(np.array([*origins])), memory)
-        answers = group.screening.screen(heard, server, memory, ctx.checks)
-        mean = group.aggregation(ctx.round, server, len(turn.arrived))
-        models = {client: origin.model for client, origin in origins.items()}
-        aggregation = Stale(mean, self._schedule.clock, server, models, staleness)
 
-        def start(client: int) -> tuple[Tensor, Tensor]:
-            return origins[client].model, origins[client].buffers
+        def discount(update: TrainReply) -> TrainReply:
+            """α s(τ) Δ, with Δ taken from where the server is by now if the clock applies models."""
+            delta, weight = update.delta, clock.weight(staleness[update.client])
+            if clock.mixes_models:
+                delta = delta + (arrived[update.client].model - server.model)
+            buffers = torch.lerp(server.buffers, update.buffers, weight)
+            return replace(update, delta=weight * delta, buffers=buffers)
 
-        watching = group.watching_apart(ctx.round, np.array([*origins]), start)
-        return group.aggregate(ctx, answers, aggregation, watching, memory)
+        def computed(requests: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
+            return (replies[request.client] for request in requests)
+
+        gone = {job.client: None for job in turn.arrived if self._vanishes(job)}
+        attempt, memory = Attempt(np.array([*arrived]), gone), dict(server.screens)
+        answers = self._group.answers(ctx, arrived, attempt, memory, computed)
+        result = self._group.aggregate(ctx, arrived, answers, memory, discount)
+        result.records += [
+            Record(ctx.round, "staleness", float(staleness[client]), client=client)
+            for client in result.trained
+        ]
+        return result
 
     def _count_spoilt(self, ctx: RoundContext, before: Server, result: GroupResult) -> Tensor:
         """How many updates in a row were not finite, by client [n, 2]; where nothing else comes, it ends.
@@ -131,15 +125,3 @@ class AsynchronousRounds(RoundProtocol):
             if counts.total() >= enough and 2 * sum(map(bool, counts.values())) > len(counts):
                 raise spoilt(ctx.round)
         return torch.tensor([*counts.items()], dtype=torch.int64).view(-1, 2)
-
-
-class _Ready(Runner):
-    """Hands over what has been computed, in the place of an engine."""
-
-    def __init__(self, runner: Runner, replies: Replies) -> None:
-        super().__init__(runner.engine, runner.plan)
-        self._replies = replies
-
-    def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
-        """The clients' replies."""
-        return (self._replies[request.client] for request in cohort)

@@ -9,28 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mnemos.clocks.event_schedule import InFlight, Standing
-from mnemos.methods.exchange import State, TrainReply
+from mnemos.methods.exchange import Broadcast, State, TrainReply
 
 _TIME, _CLIENTS, _VERSIONS, _DUE = "time", "clients", "versions", "due"
 _SENT, _UPDATE = "sent", "update"
-
-
-class Sent(NamedTuple):
-    """What clients were sent."""
-
-    model: Tensor
-    buffers: Tensor
-    received: State
-
-    def start(self, client: int) -> tuple[Tensor, Tensor]:
-        """The model that a client starts from, and its buffers: the same for all clients."""
-        return self.model, self.buffers
 
 
 @dataclass(frozen=True)
@@ -38,7 +25,7 @@ class ClientsInFlight:
     """Clients that are training, with what they were sent and what they will answer."""
 
     standing: Standing
-    sent: Mapping[int, Sent]
+    sent: Mapping[int, Broadcast]
     """What clients were sent, by the number of times that the server had moved before."""
     updates: Mapping[int, TrainReply]
     """By client, of those that have been computed already."""
@@ -48,12 +35,20 @@ class ClientsInFlight:
         """Those in a server's state; none before the first round."""
         columns = (protocol[name].tolist() for name in (_CLIENTS, _VERSIONS, _DUE) if name in protocol)
         jobs = tuple(InFlight(*values) for values in zip(*columns, strict=True))
-        sent = {job.version: _sent(_below(protocol, f"{_SENT}.{job.version}")) for job in jobs}
-        updates = {
-            job.client: _update(job, parts)
-            for job in jobs
-            if (parts := _below(protocol, f"{_UPDATE}.{job.client}"))
-        }
+        sent, updates = {}, {}
+        for job in jobs:
+            parts = _below(protocol, f"{_SENT}.{job.version}")
+            sent[job.version] = Broadcast(
+                job.version + 1, parts["model"], parts["buffers"], _below(parts, "received")
+            )
+            parts = _below(protocol, f"{_UPDATE}.{job.client}")
+            if parts:
+                samples, steps, loss = parts["numbers"].tolist()
+                numbers = (job.client, job.version + 1, int(samples), int(steps), loss)
+                tensors = (parts["delta"], parts["buffers"])
+                updates[job.client] = TrainReply(
+                    *numbers, *tensors, _below(parts, "change"), _below(parts, "state")
+                )
         return cls(Standing(time_of(protocol), jobs), sent, updates)
 
     def state(self) -> State:
@@ -65,17 +60,13 @@ class ClientsInFlight:
         state[_DUE] = torch.tensor([job.due for job in jobs], dtype=torch.float64)
         for job in jobs:
             sent, update = self.sent[job.version], self.updates.get(job.client)
-            state |= _named(
-                f"{_SENT}.{job.version}",
-                {"model": sent.model, "buffers": sent.buffers, **_named("received", sent.received)},
-            )
+            parts = {"model": sent.model, "buffers": sent.buffers, **_named("received", sent.received)}
+            state |= _named(f"{_SENT}.{job.version}", parts)
             if update is not None:
-                numbers, parts, groups = update.parts()
                 # Numbers in double precision, in which a loss is known.
-                told = [numbers[name] for name in ("samples", "steps", "loss")]
-                parts["numbers"] = torch.tensor(told, dtype=torch.float64)
-                for group, tensors in groups.items():
-                    parts |= _named(group, tensors)
+                numbers = torch.tensor([update.samples, update.steps, update.loss], dtype=torch.float64)
+                parts = {"delta": update.delta, "buffers": update.buffers, "numbers": numbers}
+                parts |= _named("change", update.change) | _named("state", update.state)
                 state |= _named(f"{_UPDATE}.{job.client}", parts)
         return state
 
@@ -93,25 +84,6 @@ def time_of(protocol: State) -> float:
 def timed(time: float) -> State:
     """A simulated time as a server keeps it."""
     return {_TIME: torch.tensor(time, dtype=torch.float64)}
-
-
-def _sent(parts: State) -> Sent:
-    return Sent(parts["model"], parts["buffers"], _below(parts, "received"))
-
-
-def _update(job: InFlight, parts: State) -> TrainReply:
-    samples, steps, loss = parts["numbers"].tolist()
-    return TrainReply(
-        job.client,
-        job.version + 1,
-        int(samples),
-        int(steps),
-        loss,
-        parts["delta"],
-        parts["buffers"],
-        _below(parts, "change"),
-        _below(parts, "state"),
-    )
 
 
 def _named(prefix: str, state: Mapping[str, Tensor]) -> State:

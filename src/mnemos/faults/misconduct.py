@@ -1,0 +1,83 @@
+"""The faults of an experiment at work: what bad clients do to their data, their updates and the round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from torch import Tensor
+
+from mnemos.client.messages import TrainRequest
+from mnemos.data.dataset import Dataset
+from mnemos.data.trigger import Trigger
+from mnemos.faults.fault import Collusion, Fault, Pretence, Tampering
+from mnemos.faults.free_riders import pretended
+from mnemos.methods.exchange import State, TrainReply
+from mnemos.screens.sound import Asked, Form
+from mnemos.vector import Layout
+
+LAST = "last"
+"""The model's change in the round before, which free riders copy and screens compare with."""
+
+_Kind = TypeVar("_Kind", bound=Fault)
+
+
+class Misconduct:
+    """The clients of one model that misbehave. What they remember is in a dictionary of the caller's."""
+
+    def __init__(
+        self,
+        faults: Sequence[Fault],
+        seed: int,
+        population: int,
+        dataset: Dataset,
+        layout: Layout,
+        form: Form,
+    ) -> None:
+        """`population`: how many clients there are; `form`: that of an update."""
+        self._dataset, self._layout, self._form = dataset, layout, form
+
+        def by_client(kind: type[_Kind]) -> dict[int, _Kind]:
+            found = (fault for fault in faults if isinstance(fault, kind))
+            return {client: fault for fault in found for client in fault.clients(population, seed).tolist()}
+
+        self._pretenders, self._tamperers = by_client(Pretence), by_client(Tampering)
+        self.colluders = by_client(Collusion)
+        """The clients that agree on what they send, and their fault."""
+
+    def label_map(self, client: int) -> Tensor | None:
+        """The class that a client takes each class for; None: its labels are right."""
+        fault = self._tamperers.get(client)
+        return None if fault is None else fault.label_map(len(self._dataset.classes))
+
+    def trigger(self, client: int) -> Trigger | None:
+        """The mark that a client puts on some of its samples; None: it leaves them as they are."""
+        fault = self.colluders.get(client)
+        return None if fault is None else fault.trigger
+
+    def pretended(self, request: TrainRequest, memory: State) -> TrainReply | None:
+        """The update of a client that doesn't train; None: it trains."""
+        fault = self._pretenders.get(request.client)
+        if fault is None:
+            return None
+        delta = fault.pretend(request, memory[LAST], self._layout)
+        return pretended(request, delta, self._dataset, self._layout)
+
+    def tampered(self, update: TrainReply, client: int, memory: State) -> TrainReply:
+        """What a client that has trained sends."""
+        fault = self._tamperers.get(client)
+        return update if fault is None else fault.tamper(update, memory, self._layout)
+
+    def colluded(
+        self, round: Sequence[tuple[TrainRequest, TrainReply]], memory: State
+    ) -> dict[int, TrainReply]:
+        """What colluders send, by client, once they know the round's updates and what these answer to."""
+        # Updates with a flaw are of no use to them.
+        updates = [update for request, update in round if self._form.flaw(update, Asked.by(request)) is None]
+        honest = [update for update in updates if update.client not in self.colluders]
+        sent: dict[int, TrainReply] = {}
+        for fault in dict.fromkeys(self.colluders.values()):
+            own = [update for update in updates if self.colluders.get(update.client) is fault]
+            if own:
+                sent |= {update.client: update for update in fault.collude(own, honest, memory)}
+        return sent
