@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mnemos.clocks.event_schedule import InFlight, Standing
+from mnemos.common.devices import send
 from mnemos.methods.exchange import Broadcast, State, TrainReply
 
 _TIME, _CLIENTS, _VERSIONS, _DUE = "time", "clients", "versions", "due"
@@ -31,19 +32,20 @@ class ClientsInFlight:
     """By client, of those that have been computed already."""
 
     @classmethod
-    def of(cls, protocol: State) -> ClientsInFlight:
-        """Those in a server's state; none before the first round."""
+    def of(cls, protocol: State, device: torch.device) -> ClientsInFlight:
+        """Those in a server's state; none before the first round. `device`: where models and updates are."""
         columns = (protocol[name].tolist() for name in (_CLIENTS, _VERSIONS, _DUE) if name in protocol)
         jobs = tuple(InFlight(*values) for values in zip(*columns, strict=True))
         sent, updates = {}, {}
         for job in jobs:
-            parts = _below(protocol, f"{_SENT}.{job.version}")
+            parts = send(_below(protocol, f"{_SENT}.{job.version}"), device)
             sent[job.version] = Broadcast(
                 job.version + 1, parts["model"], parts["buffers"], _below(parts, "received")
             )
             parts = _below(protocol, f"{_UPDATE}.{job.client}")
             if parts:
-                samples, steps, loss = parts["numbers"].tolist()
+                samples, steps, loss = parts.pop("numbers").tolist()
+                parts = send(parts, device)
                 numbers = (job.client, job.version + 1, int(samples), int(steps), loss)
                 tensors = (parts["delta"], parts["buffers"])
                 updates[job.client] = TrainReply(

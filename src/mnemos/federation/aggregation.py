@@ -68,6 +68,7 @@ class Averaging:
             if not isinstance(values, Tensor):
                 yield Record(round, "weight", values / count, client=update.client)
                 continue
+            values = values.cpu()
             for slot in layers:
                 # Divided in double precision: a plain mean's share is 1/K, and not what single makes of it.
                 # By numpy, whose sum is the same on any number of threads.

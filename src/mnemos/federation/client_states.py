@@ -59,7 +59,11 @@ class ClientStates:
         if rows.width:
             row = self._held[client] = self._held[client] if client in self._held else rows.take()
             parts = [state[name].detach().reshape(-1) for name in self._shapes[group]]
-            torch.cat(parts, out=torch.from_numpy(rows.writable(row)))
+            place = torch.from_numpy(rows.writable(row))
+            if parts[0].device == place.device:
+                torch.cat(parts, out=place)
+            else:  # laid together first, and sent in one piece
+                place.copy_(torch.cat(parts))
 
     def commit(self, round: int) -> None:
         """The states held are those after this round."""

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from mnemos.client.messages import TrainRequest
 from mnemos.client.trainer import fresh_model
+from mnemos.common.devices import send
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner, Work
 from mnemos.engines.several import open_each
@@ -112,7 +113,7 @@ class Federation:
             if encoder is not None:
                 module = fresh_model(self.plan, self.dataset)
                 place(encoder, module, self.dataset.shape)
-                model, buffers = self.layout.gather(module.state_dict())
+                model, buffers = send(self.layout.gather(module.state_dict()), self.server.model.device)
                 self.server = replace(self.server, model=model, buffers=buffers)
         self._begun = True
         return encoder

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mnemos.client.messages import Plan, TrainRequest
 from mnemos.client.reply import kept
+from mnemos.common.devices import send
 from mnemos.data.dataset import Split
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
@@ -55,18 +56,21 @@ class Group:
         self._branch = models.branches.index(index)
         """The first branch of the federation's model that is the group's."""
         self._holders = int(np.count_nonzero(self.flow.assignment.train_sizes()[self.clients]))
+        self.device = self.experiment.engine.home
+        """Where the server's vectors are, and what clients send."""
         own = Layout.of(module)
         self.layout = own.under(self.name)
-        model, buffers = self._first = own.gather(module.state_dict())
         beside = {**self.method.sends(self.layout), **self.experiment.privacy.sends}
-        form = Form(self.layout.zeros(), torch.zeros(self.layout.buffer_size), beside)
+        first, beside = send((own.gather(module.state_dict()), beside), self.device)
+        model, buffers = self._first = first
+        form = Form(model, buffers, beside)
         faults, clients = self.experiment.faults, self.flow.assignment.clients
         self.misconduct = Misconduct(faults, plan.seed, clients, self.dataset, self.layout, form)
         self._screening = Screening(self.experiment, self.layout, form, guarded=self._guarded)
         self.example = self._example(model, buffers)
         """What a client remembers, as an example: names and shapes."""
         self.evaluator: Judge = Evaluator(
-            module, self.dataset, self.method.buffers.in_batches, self.method.head.read
+            module, self.dataset, self.method.buffers.in_batches, self.method.head.read, self.device
         )
 
     @property
@@ -224,8 +228,9 @@ class Group:
         """The server before the first round."""
         privacy = {} if self._mechanism is None else self._mechanism.state()
         watched = self.experiment.faults or self.experiment.screens
-        screens = {LAST: self.layout.zeros()} if watched else {}
-        return Server(*self._first, self.method.server_state(self.layout), screens=screens, privacy=privacy)
+        screens = {LAST: torch.zeros_like(self._first[0])} if watched else {}
+        state = send(self.method.server_state(self.layout), self.device)
+        return Server(*self._first, state, screens=screens, privacy=privacy)
 
     def start(self, sent: Broadcast | Server, client: int) -> tuple[Tensor, Tensor]:
         """The model that a client starts a round from, and its buffers."""

@@ -53,7 +53,7 @@ class ExchangePredictions:
         method, dataset = groups[0].method, groups[0].dataset
         self._groups, self._options, self._in_batches = groups, options, method.buffers.in_batches
         self._functionals = [_functional(group) for group in groups]
-        self._inputs = [batch.x for batch in server_batches(dataset, samples)]
+        self._inputs = [batch.x for batch in server_batches(dataset, samples, groups[0].device)]
         self._bytes = 4 * len(samples) * len(dataset.classes) * method.head.outputs if peers else 0
 
     def __call__(self, ctx: RoundContext, result: RoundResult) -> RoundResult:
@@ -109,4 +109,4 @@ def simulate_time(waiting: Waiting) -> Hook:
 
 
 def _functional(group: Group) -> Functional:
-    return Functional(without_dropout(fresh_model(group.plan, group.dataset)))
+    return Functional(without_dropout(fresh_model(group.plan, group.dataset)).to(group.device))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mnemos.common.devices import send
 from mnemos.data.batches import Draw, Loader, even
 from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Ints
@@ -20,10 +21,13 @@ from mnemos.models.functional import Functional
 from mnemos.models.mixed import CoDistillation
 
 
-def server_batches(dataset: Dataset, samples: Ints) -> list[Batch]:
-    """Training samples (indices) as input for models, in even chunks."""
-    loader = Loader(dataset, (), channels_last=False)
-    return [Batch(*loader(Draw(chunk, chunk))) for chunk in even(torch.from_numpy(samples))]
+def server_batches(dataset: Dataset, samples: Ints, device: torch.device) -> list[Batch]:
+    """Training samples (indices) as input for models on a device, in even chunks."""
+    indices = torch.from_numpy(samples)
+    loader = Loader(dataset, (), channels_last=False, device=device).of(indices)
+    places = torch.arange(len(indices))
+    chunks = send(list(zip(even(indices), even(places), strict=True)), device)
+    return [Batch(*loader(Draw(*chunk))) for chunk in chunks]
 
 
 class MetaStep:
@@ -37,9 +41,11 @@ class MetaStep:
     ) -> None:
         """`model`: without dropout; `samples`: the server's (indices)."""
         self._meta, self._loss, self._model = meta, method.objective, model
-        self._batches = [method.head.upright(batch) for batch in server_batches(dataset, samples)]
+        device = model.device
+        self._batches = [method.head.upright(batch) for batch in server_batches(dataset, samples, device)]
         labels = dataset.train.labels[torch.from_numpy(samples)]
-        self._counts = method.head.per_output(torch.bincount(labels, minlength=len(dataset.classes)).float())
+        counts = torch.bincount(labels, minlength=len(dataset.classes)).float().to(device)
+        self._counts = method.head.per_output(counts)
 
     @torch.no_grad()
     def __call__(self, server: Server) -> Server:

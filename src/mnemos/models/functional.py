@@ -28,6 +28,11 @@ class Functional:
         owned = {f"{name}.{leaf}" for name, norm in self._norms.items() for leaf, _ in norm.named_buffers()}
         self._others = [slot.name for slot in self.layout.buffers if slot.name not in owned]
 
+    @property
+    def device(self) -> torch.device:
+        """Where the module is, and so the vectors must be."""
+        return next(self.module.parameters()).device
+
     def net(self, parameters: Tensor, buffers: Tensor) -> FunctionalNet:
         """The model with these vectors."""
         return FunctionalNet(self, parameters, buffers)

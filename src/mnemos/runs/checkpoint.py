@@ -163,7 +163,12 @@ def _restore(path: Path, federation: Federation, available: int) -> int:
     if len(rows) and not synced and boot != _boot():
         # The checkpoint may have reached the disk before the rows that it refers to.
         raise DataError(f"{path}: the machine went down before the clients' states were surely on disk")
-    federation.server = Server(model, buffers, *found)
+    # To the devices of those that are there; what isn't there yet is small, and of the host.
+    placed = [
+        {name: value.to(mine[name].device) if name in mine else value for name, value in theirs.items()}
+        for theirs, mine in zip(found, known, strict=True)
+    ]
+    federation.server = Server(model.to(first.model.device), buffers.to(first.buffers.device), *placed)
     federation.client_states.restore(clients, rows)
     federation.round, federation.evaluation.at_chance_since = round, since
     return size

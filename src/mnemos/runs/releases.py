@@ -55,7 +55,7 @@ class Releases:
 
         The same model released twice counts once. Raises SpentError if the budget doesn't allow the release.
         """
-        digest = hashlib.blake2b(server.model.numpy().tobytes(), digest_size=16).hexdigest()
+        digest = hashlib.blake2b(server.model.cpu().numpy().tobytes(), digest_size=16).hexdigest()
         line = f"{round} {digest}\n".encode()
         if line not in self._known:
             self._check(round)

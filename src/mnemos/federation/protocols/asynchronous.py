@@ -48,7 +48,7 @@ class AsynchronousRounds(RoundProtocol):
     def run(self, ctx: RoundContext) -> RoundResult:
         """Send models to free clients, take in those that are due, weigh them by staleness, and move."""
         (server,) = ctx.servers
-        before = ClientsInFlight.of(server.protocol)
+        before = ClientsInFlight.of(server.protocol, server.model.device)
         turn = self._schedule.turn(ctx.round, before.standing)
         sent = {**before.sent, ctx.round - 1: self._group.broadcast(ctx.round, server, 1)}
         replies = self._computed(ctx, before, turn, sent)
