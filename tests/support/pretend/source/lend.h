@@ -56,6 +56,13 @@ inline bool waits(const std::string& name) {
   return names.count(name) != 0;
 }
 
+// Operators that only change sizes, or fetch a value.
+inline bool starts_nothing(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::resize_", "aten::_resize_output_", "aten::_local_scalar_dense"};
+  return names.count(name) != 0;
+}
+
 // Operators that take a single number of the host's beside tensors of a device: those that go element by element, by
 // their name without the underscore of the version in place, and a few that take a value to write.
 inline const std::unordered_set<std::string>& taking_numbers() {
@@ -84,7 +91,7 @@ struct Traits {
   size_t returns;
   std::vector<bool> written;  // of each argument, whether the operator writes to it
   bool writes = false;
-  bool kernel = true;  // whether a device would start one: not for views, nor to change sizes
+  bool kernel;  // whether a device would start one: not for views
   bool waits;
   bool puts;     // writes where indices say
   bool numbers;  // takes numbers of the host's
@@ -106,8 +113,10 @@ struct Traits {
       writes = writes || written.back();
     }
     bool view = false;
-    for (const auto& result : schema.returns()) view = view || (result.alias_info() && !result.alias_info()->isWrite());
-    kernel = !view && name != "aten::resize_" && name != "aten::_resize_output_";
+    for (const auto& result : schema.returns()) {
+      view = view || (result.alias_info() && !result.alias_info()->isWrite());
+    }
+    kernel = !view && !starts_nothing(name);
     if (op.hasTag(at::Tag::nondeterministic_seeded)) draws_by = DRAWS;
     for (size_t i = 0; i < arguments; ++i) {
       const auto& argument = schema.arguments()[i].name();
