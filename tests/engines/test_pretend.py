@@ -64,8 +64,8 @@ def _same(one, other):
 # The same bits
 
 
-def _trained(device, memory_format=torch.contiguous_format):
-    net = _lenet().to(device, memory_format=memory_format)
+def _trained(device, memory_format=torch.contiguous_format, net=None):
+    net = copy.deepcopy(net or _lenet()).to(device, memory_format=memory_format)
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
     images, labels = (tensor.to(device) for tensor in _batch(8))
     images = images.contiguous(memory_format=memory_format)
@@ -404,12 +404,15 @@ def test_the_current_device_is_where_tensors_are_made():
 def test_threads_have_a_device_each():
     """Two threads take the same steps on a device each, at the same time."""
     together = threading.Barrier(2)
-    expected = _trained("cpu")
+    expected, net = (
+        _trained("cpu"),
+        _lenet(),
+    )  # whose weights are drawn from a generator that all threads share
 
     def work(index):
         torch.pretend.set_device(index)
         together.wait()
-        results = [_trained("pretend") for _ in range(3)]
+        results = [_trained("pretend", net=net) for _ in range(3)]
         assert torch.pretend.current_device() == index
         return results
 
