@@ -9,8 +9,8 @@
 
 "pretend:0" and "pretend:1" are two devices whose memory is the host's and whose every operator is the CPU's,
 so the same bits come out. They refuse what a GPU refuses: tensors of two devices in one operator, `.numpy()`,
-more memory than there is. They have no random generator, and say so to whoever draws on them. `counts` tells
-what a GPU would suffer from.
+more memory than there is. They have no random generator, and say so when something draws on them. `counts`
+tells what a GPU would suffer from.
 
 What they can't do: LSTM and GRU cells, and whatever isn't dense. Attention and `torch.linalg.lstsq` are put
 together by device, and differ from the CPU's in the last bits. Backward passes run in a thread for each

@@ -208,7 +208,7 @@ class Call {
   }
 
   // A GPU takes indices of the host, but has to fetch them; a mask becomes indices first, one tensor a dimension,
-  // and whoever has the mask has to count it.
+  // and to know how many, the host waits for a mask of the device.
   void take_indices(c10::IValue& value) {
     c10::List<std::optional<at::Tensor>> lent;
     for (const auto& entry : value.toOptionalTensorVector()) {
@@ -245,8 +245,8 @@ class Call {
     numbers_ += 1;
   }
 
-  // `x[mask] = 1.0` fills where the mask is, so nobody has to count it. Python makes a tensor of the number, on the
-  // device or not; to add to what is there is another matter.
+  // `x[mask] = 1.0` fills where the mask is, so the host needn't know how many. Python makes a tensor of the
+  // number, on the device or not; to add to what is there is another matter.
   bool fills(const c10::IValue* given) const {
     const auto& values = given[2].toTensor();
     const bool accumulates = given[3].toBool();
