@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES = pyproject.toml constraints.txt
 
-.PHONY: demo test lint docs format install dev chromium clean
+.PHONY: demo test lint docs format install dev chromium compiler clean
 
 install: $(VENV)/.installed
 dev: $(VENV)/.dev
@@ -43,7 +43,16 @@ chromium:
 		echo "chromium is missing: install it, or set MNEMOS_CHROMIUM to its path" >&2; exit 1; \
 	fi
 
-test: lint docs chromium
+# The tests of devices compile one: with g++, or the compiler that $CXX names.
+compiler:
+	@if command -v "$${CXX:-g++}" > /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		apt-get -qq update && apt-get -qq install --yes --no-install-recommends g++ > /dev/null; \
+	else \
+		echo "a C++ compiler is missing: install g++, or set CXX to its path" >&2; exit 1; \
+	fi
+
+test: lint docs chromium compiler
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 format: dev

@@ -9,12 +9,13 @@
 
 "pretend:0" and "pretend:1" are two devices whose memory is the host's and whose every operator is the CPU's,
 so the same bits come out. They refuse what a GPU refuses: tensors of two devices in one operator, `.numpy()`,
-more memory than there is. They have no random generator, and say so to whoever draws on them. `counts` tells
-what a GPU would suffer from.
+more memory than there is. They have no random generator, and say so when something draws on them. `counts`
+tells what a GPU would suffer from.
 
-What they can't do: LSTM and GRU cells. Attention and `torch.linalg.lstsq` are put together by device, and differ
-from the CPU's in the last bits. Backward passes run in a thread for each device, which takes its number of
-threads from when it started: call `torch.set_num_threads` before the first one, as sums depend on it.
+What they can't do: LSTM and GRU cells, and whatever isn't dense. Attention and `torch.linalg.lstsq` are put
+together by device, and differ from the CPU's in the last bits. Backward passes run in a thread for each
+device, which takes its number of threads from when it started: call `torch.set_num_threads` before the first
+one, as the order of sums may depend on it.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,8 +52,8 @@ class Counts(NamedTuple):
 def install() -> None:
     """Register the devices with PyTorch, once a process; the first time on a machine they are compiled.
 
-    From then on `torch.accelerator` is this one, and a process that is forked after a backward pass, also one on
-    the CPU, can't do another, as it is with a GPU.
+    From then on `torch.accelerator` is this one, and a process that is forked after a backward pass, also one
+    on the CPU, can't do another, as it is with a GPU.
     """
     if torch._C._get_privateuse1_backend_name() == NAME:
         return
@@ -71,7 +72,7 @@ def counts() -> Counts:
 
 @contextmanager
 def counting() -> Iterator[Callable[[], Counts]]:
-    """A function that says what was asked of the devices within the block: until now, or at its end in all."""
+    """A function that says what was asked of the devices within the block, so far or in the end."""
     before, in_all = counts(), None
     yield lambda: in_all or counts() - before
     in_all = counts() - before

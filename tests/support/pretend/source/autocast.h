@@ -59,7 +59,8 @@ struct Cast final : c10::OperatorKernel {
     const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::AutocastPrivateUse1);
     auto* given = stack->data() + (stack->size() - arguments_);
     if (policy_ == Policy::FLOAT_UNLESS_ASKED) {
-      if (given[dtype_].isNone() && given[0].isTensor() && can_be_cast(given[0].toTensor())) given[dtype_] = at::kFloat;
+      const bool asked = !given[dtype_].isNone();
+      if (!asked && given[0].isTensor() && can_be_cast(given[0].toTensor())) given[dtype_] = at::kFloat;
     } else {
       const auto to = type(given);
       for (size_t i = 0; i < arguments_; ++i) cast(given[i], to);
@@ -114,7 +115,8 @@ inline void cast_by(torch::Library& m, const std::vector<const char*>& names, Po
     const std::string text(name);
     const auto dot = text.find('.');
     const auto overload = dot == std::string::npos ? "" : text.substr(dot + 1);
-    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(("aten::" + text.substr(0, dot)).c_str(), overload.c_str());
+    const auto base = "aten::" + text.substr(0, dot);
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(base.c_str(), overload.c_str());
     m.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Cast>(op, policy)));
   }
 }

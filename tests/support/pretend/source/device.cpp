@@ -44,8 +44,8 @@ at::Tensor empty(
 }
 
 at::Tensor empty_strided(
-    c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
-    std::optional<c10::Device> device, std::optional<bool>) {
+    c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<c10::ScalarType> dtype,
+    std::optional<c10::Layout>, std::optional<c10::Device> device, std::optional<bool>) {
   const On on(device);
   return at::detail::empty_strided_generic(sizes, strides, &allocator, KEYS, c10::dtype_or_default(dtype));
 }

@@ -73,15 +73,15 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isPinnedPtr(const void* data) const override { return PinnedAllocator::has(data); }
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
 
-  // There is no generator: its numbers wouldn't be those of another device, so whoever draws on it is told.
+  // There is no generator: its numbers wouldn't be those of another device, so a program that draws on it is told.
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { refuse(); }
   at::Generator getNewGenerator(c10::DeviceIndex) const override { refuse(); }
 
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     const auto index = storage.device().index();
     auto memory = pointer_to(host_memory(bytes), index);
-    std::copy_n(
-        static_cast<const char*>(storage.data()), std::min(bytes, storage.nbytes()), static_cast<char*>(memory.get()));
+    const auto kept = std::min(bytes, storage.nbytes());
+    std::copy_n(static_cast<const char*>(storage.data()), kept, static_cast<char*>(memory.get()));
     storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(memory));
     storage.set_nbytes(bytes);
   }

@@ -56,6 +56,13 @@ inline bool waits(const std::string& name) {
   return names.count(name) != 0;
 }
 
+// Operators that only change sizes, or fetch a value.
+inline bool starts_nothing(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::resize_", "aten::_resize_output_", "aten::_local_scalar_dense"};
+  return names.count(name) != 0;
+}
+
 // Operators that take a single number of the host's beside tensors of a device: those that go element by element, by
 // their name without the underscore of the version in place, and a few that take a value to write.
 inline const std::unordered_set<std::string>& taking_numbers() {
@@ -84,7 +91,7 @@ struct Traits {
   size_t returns;
   std::vector<bool> written;  // of each argument, whether the operator writes to it
   bool writes = false;
-  bool kernel = true;  // whether a device would start one: not for views, nor to change sizes
+  bool kernel;  // whether a device would start one: not for views
   bool waits;
   bool puts;     // writes where indices say
   bool numbers;  // takes numbers of the host's
@@ -106,8 +113,10 @@ struct Traits {
       writes = writes || written.back();
     }
     bool view = false;
-    for (const auto& result : schema.returns()) view = view || (result.alias_info() && !result.alias_info()->isWrite());
-    kernel = !view && name != "aten::resize_" && name != "aten::_resize_output_";
+    for (const auto& result : schema.returns()) {
+      view = view || (result.alias_info() && !result.alias_info()->isWrite());
+    }
+    kernel = !view && !starts_nothing(name);
     if (op.hasTag(at::Tag::nondeterministic_seeded)) draws_by = DRAWS;
     for (size_t i = 0; i < arguments; ++i) {
       const auto& argument = schema.arguments()[i].name();
@@ -199,7 +208,7 @@ class Call {
   }
 
   // A GPU takes indices of the host, but has to fetch them; a mask becomes indices first, one tensor a dimension,
-  // and whoever has the mask has to count it.
+  // and to know how many, the host waits for a mask of the device.
   void take_indices(c10::IValue& value) {
     c10::List<std::optional<at::Tensor>> lent;
     for (const auto& entry : value.toOptionalTensorVector()) {
@@ -236,8 +245,8 @@ class Call {
     numbers_ += 1;
   }
 
-  // `x[mask] = 1.0` fills where the mask is, so nobody has to count it. Python makes a tensor of the number, on the
-  // device or not; to add to what is there is another matter.
+  // `x[mask] = 1.0` fills where the mask is, so the host needn't know how many. Python makes a tensor of the
+  // number, on the device or not; to add to what is there is another matter.
   bool fills(const c10::IValue* given) const {
     const auto& values = given[2].toTensor();
     const bool accumulates = given[3].toBool();

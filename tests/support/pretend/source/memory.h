@@ -71,8 +71,8 @@ struct Usage {
   [[noreturn]] void refuse(c10::DeviceIndex index, int64_t bytes) const {
     TORCH_CHECK_WITH(
         OutOfMemoryError, false, "pretend out of memory. Tried to allocate ", written(bytes), ". Device ", int(index),
-        " has a total capacity of ", written(total()), " of which ", written(free()), " is free. Of the allocated memory ",
-        written(allocated.load()), " is allocated by PyTorch.");
+        " has a total capacity of ", written(total()), " of which ", written(free()),
+        " is free. Of the allocated memory ", written(allocated.load()), " is allocated by PyTorch.");
   }
 };
 
