@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pandas as pd
-from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from mnemos.common.files import Lock, locked, try_lock, write_atomically
@@ -60,8 +60,8 @@ class Status:
     rounds: int = 0
     accuracy: float | None = None
     message: str = ""
-    failed_attempts: Annotated[int, Field(validation_alias=AliasChoices("failed_attempts", "in_vain"))] = 0
-    """How often the next round was tried before the run paused; `in_vain` in runs of earlier versions."""
+    failed_attempts: int = 0
+    """How often the next round was tried before the run paused."""
 
 
 _STATUS = TypeAdapter(Status)
