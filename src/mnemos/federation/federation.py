@@ -13,13 +13,13 @@ from mnemos.common.devices import send
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner, Work
 from mnemos.engines.several import open_each
-from mnemos.errors import DivergedError, naming
+from mnemos.errors import naming
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.assembly import Parts
 from mnemos.federation.client_states import ClientStates
 from mnemos.federation.retries import failed_records
 from mnemos.federation.round import Check, RoundContext, RoundResult
-from mnemos.federation.servers import joined, not_finite, split
+from mnemos.federation.servers import check_finite, joined, split
 from mnemos.measures.measure import Record, Scores
 from mnemos.methods.exchange import Server
 from mnemos.models.encoder import Encoder, place
@@ -68,23 +68,14 @@ class Federation:
         result = self.protocol.run(ctx)
         for hook in self.hooks:
             result = hook(ctx, result)
-        self._check_finite(ctx, result)
+        server = joined(self.groups, result.servers)
+        check_finite(ctx.round, server, sum(group.loss for group in result.groups))
         records += _records_of(ctx, result)
         if self.spend is not None:  # before the model is sent to anybody
-            epsilon = self.spend(ctx.round, joined(self.groups, result.servers))
-            records.append(Record(ctx.round, "epsilon", epsilon))
+            records.append(Record(ctx.round, "epsilon", self.spend(ctx.round, server)))
         self.servers, self.round = result.servers, ctx.round
         self.client_states.commit(ctx.round)
         return self._evaluated(ctx, result, records)
-
-    def _check_finite(self, ctx: RoundContext, result: RoundResult) -> None:
-        spoilt = not_finite(joined(self.groups, result.servers))
-        if spoilt is None and not math.isfinite(sum(group.loss for group in result.groups)):
-            spoilt = "the training loss"
-        if spoilt is not None:
-            raise DivergedError(
-                f"round {ctx.round}: {spoilt} is not finite any more; a smaller local.lr may help"
-            )
 
     def _evaluated(self, ctx: RoundContext, result: RoundResult, records: list[Record]) -> Outcome:
         """The round's outcome, with what its model scores."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from mnemos.client.trainer import fresh_model, intra_op
 from mnemos.clocks.in_flight import time_of, timed
@@ -60,12 +61,10 @@ class ExchangePredictions:
         """The result with the models after the exchange, if one is due."""
         if ctx.round % self._options.every:
             return result
-        models = [group.models(found) for group, found in zip(self._groups, result.groups, strict=True)]
-        students = [
-            Student(functional, *model)
-            for functional, several in zip(self._functionals, models, strict=True)
-            for model in several
-        ]
+        pairs = list(zip(self._groups, result.groups, strict=True))
+        models = [group.models(found) for group, found in pairs]
+        kinds = zip(self._functionals, models, strict=True)
+        students = [Student(kind, *model) for kind, several in kinds for model in several]
         with intra_op(1):
             learnt = codistil(students, self._inputs, self._options, in_batches=self._in_batches)
         for student, after in zip(students, learnt, strict=True):
@@ -75,10 +74,8 @@ class ExchangePredictions:
                     "model.exchange.lr may help"
                 )
         rest = iter(learnt)
-        servers = [
-            group.with_models(found, [next(rest) for _ in several])
-            for group, found, several in zip(self._groups, result.groups, models, strict=True)
-        ]
+        own = [list(islice(rest, len(several))) for several in models]
+        servers = [group.with_models(found, own[group.index]) for group, found in pairs]
         sent = self._bytes * len(students) * (len(students) - 1)
         return replace(result.moved(servers), exchanged=sent)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from mnemos.clocks.in_flight import screened
+from mnemos.errors import DivergedError
 from mnemos.federation.groups import Group
 from mnemos.methods.exchange import COMPARTMENTS, Server, State
 
@@ -48,12 +49,12 @@ def split(groups: Sequence[Group], server: Server) -> tuple[Server, ...]:
     )
 
 
-def not_finite(server: Server) -> str | None:
-    """What of a server isn't finite, in words; None: all is. Updates that no screen has seen don't count."""
-    if not all(bool(vector.isfinite().all()) for vector in (server.model, server.buffers)):
-        return "the model"
-    for state in (server.state, screened(server.protocol), server.screens, server.privacy):
-        for name, value in state.items():
-            if value.is_floating_point() and not bool(value.isfinite().all()):
-                return f"what the server keeps as {name}"
-    return None
+def check_finite(round: int, server: Server, loss: float) -> None:
+    """Raise an error if a loss or anything of a server isn't finite; updates that no screen has seen may."""
+    states = (server.state, screened(server.protocol), server.screens, server.privacy)
+    kept = [(f"what the server keeps as {name}", value) for state in states for name, value in state.items()]
+    total = torch.tensor(loss, dtype=torch.float64)
+    found = [("the model", server.model), ("the model", server.buffers), *kept, ("the training loss", total)]
+    for name, value in found:
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise DivergedError(f"round {round}: {name} is not finite any more; a smaller local.lr may help")

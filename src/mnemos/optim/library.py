@@ -37,7 +37,7 @@ class _Live:
         layout: Layout,
         device: torch.device = CPU,
     ) -> None:
-        self._layout = layout
+        self._layout, self.device = layout, device
         self._parameters = {
             slot.name: nn.Parameter(torch.ones(slot.shape, device=device)) for slot in layout.parameters
         }
@@ -64,7 +64,7 @@ class _Live:
     def numbers(self) -> State:
         """All numbers that the optimiser keeps, as tensors: its own ones, and counters as scalars."""
         found = {f"{owner}/{key}": _as_tensor(value) for owner, _, key, value in self._kept()}
-        return {name: tensor for name, tensor in found.items() if tensor is not None}
+        return {name: tensor.to(self.device) for name, tensor in found.items() if tensor is not None}
 
     @property
     def others(self) -> list[str]:
@@ -103,7 +103,7 @@ class _State(dict[str, Tensor]):
 
     def __init__(self, numbers: State, live: _Live, stepped: _Live) -> None:
         super().__init__({name: torch.zeros_like(value) for name, value in numbers.items()})
-        self[_MADE] = torch.zeros(1)
+        self[_MADE] = torch.zeros(1, device=live.device)
         self.live, self._stepped = live, stepped
         self._begun = False
 
@@ -117,7 +117,7 @@ class _State(dict[str, Tensor]):
     def renew(self) -> None:
         """Update the state's numbers after a step."""
         self.update(self.live.numbers)
-        self[_MADE] = torch.ones(1)
+        self[_MADE] = torch.ones(1, device=self.live.device)
 
 
 class Adapter(Optimizer):
