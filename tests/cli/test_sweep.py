@@ -117,7 +117,7 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(command, known):
     text = Path("rates.yaml").read_text().replace("1e36", "0.2")
     Path("rates.yaml").write_text(text)
     before = sorted(Path("runs").rglob("*"))
-    ended = command("sweep rates.yaml --dry-run")
+    ended = command("sweep rates.yaml --trust --dry-run")
     rows = [re.split(r" {2,}", line.strip()) for line in ended.out.splitlines()]
     assert rows == [
         ["variant", "seed", "state", "time"],
@@ -128,20 +128,20 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(command, known):
         ["3 of 4 runs to do, 2 at once: about 8 s"],
     ]
     assert sorted(Path("runs").rglob("*")) == before
-    plan = command("sweep rates.yaml --dry-run --json").json
+    plan = command("sweep rates.yaml --trust --dry-run --json").json
     assert (plan["status"], plan["jobs"], plan["seconds"]) == ("planned", 2, 8.0)
     assert [row["seconds"] for row in plan["runs"]] == [0.0, 2.0, 6.0, 6.0]
 
 
 def test_a_dry_run_of_unknown_length(command, known):
-    ended = command("sweep rates.yaml rounds=91 method.loss=ce --dry-run --seeds 0,1")
+    ended = command("sweep rates.yaml rounds=91 method.loss=ce --trust --dry-run --seeds 0,1")
     assert "8 of 8 runs to do, 2 at once: of unknown length" in ended.out
     assert not Path("runs").exists()
 
 
 def test_a_dry_run_says_what_a_privacy_budget_allows(command, known):
     private = "'privacy={name: gaussian, noise: 2, budget: 2.4}' method.weighting=uniform selection=poisson"
-    ended = command(f"sweep rates.yaml rounds=60 method.loss=ce {private} --dry-run")
+    ended = command(f"sweep rates.yaml rounds=60 method.loss=ce {private} --trust --dry-run")
     assert re.search(r"new, for \d of 60 rounds", ended.out)
 
 

@@ -475,6 +475,111 @@ def test_an_own_experiment_needs_no_trust(here: Path, cli: Callable[..., Ended])
     assert len(list((here / "runs").glob("*/status.json"))) == 3
 
 
+def described(changes: dict[str, Any]) -> dict[str, Any]:
+    """A small experiment that is written by another person, as `copied` writes it."""
+    values: dict[str, Any] = {"rounds": 1, "engine": "serial", "local": {"steps": 1}}
+    for name, value in changes.items():
+        *path, leaf = name.removesuffix(".path").split(".")
+        node = values
+        for step in path:
+            node = node.setdefault(step, {} if step != "method" else {"name": "fedavg"})
+        node[leaf] = value
+    return values
+
+
+def test_showing_an_experiment_of_a_file_imports_nothing(here: Path, cli: Callable[..., Ended]) -> None:
+    """A part is shown by its name and options, and what is marked is what the file says."""
+    some = {
+        name: PLACES[name] for name in ("data", "partition", "model", "method.loss", "local.optimizer.path")
+    }
+    (here / "theirs.yaml").write_text(dump_yaml(described(some)))
+    told = cli("run", "theirs.yaml", "--show")
+    assert told.code == 0, told.err
+    paths = "evilmod:Deal, evilmod:Loss, evilmod:Net, evilmod:Source, evilmod:Steps"
+    first, second, *_ = told.out.splitlines()
+    assert first.startswith("# not imported, and shown as written, without defaults: [")
+    assert first.replace("'", "").endswith(f"[{paths}]; --trust imports it")
+    assert second.startswith("# experiment, ")
+    assert "colour: red" in told.out
+    facts = last(cli("run", "theirs.yaml", "--show", "--json"))
+    assert facts["hash"] is None
+    assert facts["not_imported"] == paths.split(", ")
+    assert facts["experiment"]["partition"]["colour"] == "red"
+    assert not marked(here)
+    (here / "theirs.yaml").write_text("data: evilmod:Source\nmodel: evilmod:Net\n")
+    trusted = last(cli("run", "theirs.yaml", "--show", "--trust", "--json"))
+    assert trusted["experiment"]["data"]["depth"] == 3  # a default of the class
+    assert len(trusted["hash"]) == 12
+    assert marked(here)
+
+
+@pytest.fixture
+def study(here: Path) -> Path:
+    """A study of another person, with a variant for each place that can name code."""
+    variants = {name: described({name: value}) for name, value in PLACES.items()}
+    (here / "study.yaml").write_text(dump_yaml({"variants": variants, "seeds": [0, 1]}))
+    return here / "study.yaml"
+
+
+@pytest.mark.parametrize("command", ["compare", "sweep"])
+def test_showing_a_study_imports_nothing(
+    command: str, study: Path, here: Path, cli: Callable[..., Ended]
+) -> None:
+    told = cli(command, study, "local.lr=0.25", "--show", "--json")
+    assert told.code == 0, told.err
+    variants = {one["variant"]: one for one in last(told)["variants"]}
+    assert variants.keys() == PLACES.keys()
+    assert all("evilmod:" in json.dumps(one["experiment"]) for one in variants.values())
+    assert {one["hash"] for one in variants.values()} == {None}
+    assert not marked(here)
+
+
+def test_a_mistake_beside_code_that_is_not_imported_is_still_told(
+    here: Path, cli: Callable[..., Ended]
+) -> None:
+    (here / "theirs.yaml").write_text("model: evilmod:Net\nmethod: fedagv\n")
+    assert "did you mean" in sentence(cli("run", "theirs.yaml", "--show"))
+    assert not marked(here)
+
+
+def test_a_dry_run_asks_for_trust(here: Path, cli: Callable[..., Ended]) -> None:
+    base = "{data: 'evilmod:Source', rounds: 1, engine: serial, local: {steps: 1}}"
+    (here / "study.yaml").write_text(f"base: {base}\nlist: [{{local.lr: 0.1}}]\nseeds: [0]\n")
+    line = sentence(cli("sweep", "study.yaml", "--dry-run"))
+    assert "study.yaml: it names code that you have not run here before" in line
+    assert f"(evilmod:Source of {here}/evilmod.py)" in line
+    assert not marked(here)
+    planned = last(cli("sweep", "study.yaml", "--dry-run", "--trust", "--json"))
+    assert [run["state"] for run in planned["runs"]] == ["new"]
+    assert marked(here)
+    assert cli("sweep", "study.yaml", "--dry-run").code == 0  # it is known from now on
+
+
+def test_a_partition_imports_data_and_partition_alone_and_asks_for_trust(
+    here: Path, cli: Callable[..., Ended]
+) -> None:
+    others = {name: PLACES[name] for name in ("model", "method.loss", "measures", "local.optimizer.path")}
+    (here / "theirs.yaml").write_text(dump_yaml(described(others)))
+    assert last(cli("partition", "theirs.yaml", "--json"))["status"] == "finished"
+    assert not marked(here)
+    for name in ("data", "partition"):
+        (here / "theirs.yaml").write_text(dump_yaml(described({**others, name: PLACES[name]})))
+        line = sentence(cli("partition", "theirs.yaml"))
+        assert f"{'evilmod:Source' if name == 'data' else 'evilmod:Deal'} of {here}/evilmod.py" in line
+        assert "Net" not in line
+        assert not marked(here)
+    (here / "theirs.yaml").write_text("data: evilmod:Source\nmodel: not_there:Net\n")
+    assert cli("partition", "theirs.yaml", "--trust").code == 0
+    assert marked(here)
+    assert cli("partition", "data=evilmod:Source", state="other").code == 0  # the command names it itself
+
+
+def test_a_timeline_asks_for_trust(here: Path, cli: Callable[..., Ended]) -> None:
+    (here / "theirs.yaml").write_text("data: evilmod:Source\nstream: {name: tasks, tasks: 2}\n")
+    assert "evilmod:Source of" in sentence(cli("timeline", "theirs.yaml"))
+    assert not marked(here)
+
+
 def test_no_file_of_the_current_folder_stands_in_for_a_library(finished: Path, tmp_path: Path) -> None:
     """Nor does a matplotlibrc there have LaTeX, which could write files, set the labels."""
     shutil.copytree(finished, tmp_path / "runs/a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,9 +84,17 @@ def check_folder(path: Path, option: str) -> None:
 
 
 def experiment_from(words: list[str] | None, shortcuts: dict[str, Any]) -> Experiment:
-    """The experiment of a command line: a recipe, changed by options such as --rounds, changed by overrides.
+    """The experiment of a command line, with the code imported that it names; as `experiment_reader` says."""
+    return experiment_reader(words, shortcuts)[1]()
 
-    `shortcuts` are the options by dotted name; those that are None weren't given.
+
+def experiment_reader(
+    words: list[str] | None, shortcuts: dict[str, Any]
+) -> tuple[Path | None, Callable[[], Experiment]]:
+    """The recipe of a command line, if it has one, and what reads the experiment.
+
+    That is the recipe, changed by options such as --rounds, changed by overrides. `shortcuts` are the options
+    by dotted name; those that are None weren't given.
     """
     recipe, overrides = split_words(words)
     changes = {name: value for name, value in shortcuts.items() if value is not None}
@@ -94,7 +103,7 @@ def experiment_from(words: list[str] | None, shortcuts: dict[str, Any]) -> Exper
         changes = {**data_changes(data), **changes}
     # An override that replaces a whole part beats the option that names the part, not those for its fields.
     changes = {name: value for name, value in changes.items() if not _replaces(overrides, name)}
-    return load_experiment(recipe, {**changes, **overrides})
+    return recipe, lambda: load_experiment(recipe, {**changes, **overrides})
 
 
 def _replaces(overrides: dict[str, Any], shortcut: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,12 +27,13 @@ Words = Annotated[
 Seeds = Annotated[str | None, typer.Option(help="Seeds instead of the recipe's, such as 0,1,2.")]
 
 
-def read_study(words: list[str], seeds: str | None) -> tuple[Path, Study]:
-    """The path of the recipe, and the study in it with the changes of the command line."""
+def study_from(words: list[str], seeds: str | None) -> tuple[Path, Callable[[], Study]]:
+    """The path of the recipe, and what reads the study in it, with the changes of the command line."""
     recipe, changes = split_words(words)
     if recipe is None:
         raise ConfigError(f"found '{words[0]}'; the first word must be a recipe")
-    return recipe, Study.read(recipe, changes, parse_seeds(seeds))
+    numbers = parse_seeds(seeds)
+    return recipe, lambda: Study.read(recipe, changes, numbers)
 
 
 def rows(results: Results) -> list[dict[str, Any]]:

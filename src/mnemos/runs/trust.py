@@ -59,27 +59,37 @@ class UntrustedError(ConfigError):
         )
 
 
-def opened(where: str, parse: Callable[[], T], trust: Trust = False) -> T:
+def opened(
+    where: str,
+    parse: Callable[[], T],
+    trust: Trust = False,
+    needed: Callable[[T], Collection[str]] | None = None,
+) -> T:
     """The result of `parse`, with the code that it names imported; `UntrustedError` if some isn't trusted.
 
     `where` is what the error names. `parse` is repeated, because parts that are trusted may name other code:
-    nothing is imported before everything that is named so far is trusted.
+    nothing is imported before everything that is named so far is trusted. `needed` gives, of what was parsed,
+    the import paths that are needed: other code isn't imported.
     """
     allowed: set[str] = set()
     seen: set[Use] = set()
     while True:
         with only(allowed) as named:
             found = parse()
+        left, uses = named.left, named.uses
+        if needed is not None:
+            wanted = needed(found)
+            left, uses = left.intersection(wanted), {use for use in uses if use[0] in wanted}
         # A path that was only mentioned, without options, is in `left` and not in `uses`.
-        uses = named.uses | {(path, "{}") for path in named.left - {path for path, _ in named.uses}}
+        uses = uses | {(path, "{}") for path in left - {path for path, _ in uses}}
         unknown = {path for path, options in uses - seen if not _trusted(path, options, trust)}
         if unknown:
             raise UntrustedError(where, unknown)
         seen |= uses
-        if not named.left:
+        if not left:
             _remember(seen)
             return found
-        allowed |= named.left
+        allowed |= left
 
 
 def remember_own(experiment: Experiment) -> None:

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from mnemos.cli.looking import TrustedToShow, shown
 from mnemos.cli.options import Json, Out, Quiet, Track, check_figure
 from mnemos.cli.output import interruptible, print_json, watch
 from mnemos.cli.shown import Show, show_study
-from mnemos.cli.variants import Seeds, Words, print_table, read_study, rows
+from mnemos.cli.variants import Seeds, Words, print_table, rows, study_from
 from mnemos.studies.pool import in_turn
 from mnemos.track.observe import check, observe
 
@@ -22,16 +23,18 @@ def compare(
     figure: Annotated[Path | None, typer.Option(help="Where to draw the curves (png, pdf or svg).")] = None,
     track: Track = None,
     show: Show = False,
+    trust: TrustedToShow = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run several variants of an experiment with several seeds, in turn; finished runs aren't run again."""
     if figure is not None:
         check_figure(figure)
-    recipe, study = read_study(words, seeds)
+    recipe, read = study_from(words, seeds)
     if show:
-        show_study(study, as_json)
+        show_study(*shown(recipe, read, trust), as_json)
         return
+    study = read()
     sinks = check(track or [])
     with interruptible(as_json):
         results = in_turn(

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mnemos.cli.options import Json, check_figure, experiment_from
+from mnemos.cli.looking import needing_code, of_samples
+from mnemos.cli.options import Json, check_figure, experiment_reader
 from mnemos.cli.output import console, print_json
+from mnemos.cli.trusting import Trusted
 from mnemos.data.load import load
 from mnemos.errors import DataError
 from mnemos.federation.population import partition_samples
@@ -28,9 +30,14 @@ def partition(
         Path, typer.Option("--figure", "-o", help="Where to draw it (png, pdf or svg).")
     ] = Path("partition.png"),
     show: Annotated[int, typer.Option(help="How many clients to draw.", min=1)] = 30,
+    trust: Trusted = False,
     as_json: Json = False,
 ) -> None:
-    """Summarise a partition and draw it: a bar a client, coloured by class."""
+    """Summarise a partition and draw it: a bar a client, coloured by class.
+
+    Of the code that a recipe names by import path, that of data and partition is imported, if you have run it
+    here before or trust it.
+    """
     from mnemos.report.plots.partition_plot import (  # slow to import, and only needed here
         draw_partition,
         summarise,
@@ -41,7 +48,7 @@ def partition(
     data = (
         words.pop(0) if words and "=" not in words[0] and not words[0].endswith((".yaml", ".yml")) else None
     )
-    experiment = experiment_from(
+    recipe, read = experiment_reader(
         words,
         {
             "data": data,
@@ -51,6 +58,7 @@ def partition(
             "seed": seed,
         },
     )
+    experiment = needing_code(recipe, read, trust, of_samples)
     dataset = load(experiment.data)
     if dataset.remote:
         raise DataError("data: it is with its owners, and its labels are known to them alone")

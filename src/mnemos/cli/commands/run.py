@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mnemos.cli.options import Json, Out, Quiet, Track, Words, experiment_from
+from mnemos.cli.looking import TrustedToShow, shown
+from mnemos.cli.options import Json, Out, Quiet, Track, Words, experiment_reader
 from mnemos.cli.output import ending, report_run, watch
 from mnemos.cli.shown import Show, show_experiment
 from mnemos.runs.execute import start
@@ -32,11 +33,12 @@ def run(
     out: Out = Path("runs"),
     track: Track = None,
     show: Show = False,
+    trust: TrustedToShow = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Train one federated experiment, from a recipe or from options alone."""
-    experiment = experiment_from(
+    recipe, read = experiment_reader(
         words,
         {
             "data": data,
@@ -51,8 +53,9 @@ def run(
         },
     )
     if show:
-        show_experiment(experiment, as_json)
+        show_experiment(*shown(recipe, read, trust), as_json)
         return
+    experiment = read()
     observer = observe(watch(quiet), track or [])
     with ending(observer, as_json):
         report_run(start(experiment, out, observer), as_json)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import typer
 
+from mnemos.cli.looking import TrustedToPlan, needing_code, shown
 from mnemos.cli.options import DryRun, Jobs, Json, Out, Quiet, Track
 from mnemos.cli.output import interruptible, print_json
 from mnemos.cli.overview import overview
 from mnemos.cli.plan import print_plan
 from mnemos.cli.shown import Show, show_study
-from mnemos.cli.variants import Seeds, Words, failures, print_table, read_study, rows
+from mnemos.cli.variants import Seeds, Words, failures, print_table, rows, study_from
 from mnemos.errors import ConfigError
 from mnemos.studies.pool import carry_out
 from mnemos.studies.results import Result, Results
@@ -27,21 +28,22 @@ def sweep(
     dry_run: DryRun = False,
     track: Track = None,
     show: Show = False,
+    trust: TrustedToPlan = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a study, several runs at once; what is finished isn't run again, what fails is marked."""
     if show and dry_run:
         raise ConfigError("found --show and --dry-run; allowed: one of them")
-    recipe, study = read_study(words, seeds)
+    recipe, read = study_from(words, seeds)
     if show:
-        show_study(study, as_json)
+        show_study(*shown(recipe, read, trust), as_json)
         return
-    cases = study.cases()
     sinks = check_sinks(track or [])
-    if dry_run:
-        print_plan(cases, out, jobs, as_json)
+    if dry_run:  # which is found out by making the federations, and by a few rounds of them
+        print_plan(needing_code(recipe, read, trust).cases(), out, jobs, as_json)
         return
+    cases = read().cases()
     view = overview(quiet)
 
     def send(result: Result) -> None:

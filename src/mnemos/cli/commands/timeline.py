@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mnemos.cli.options import Json, Words, check_figure, experiment_from
+from mnemos.cli.looking import needing_code
+from mnemos.cli.options import Json, Words, check_figure, experiment_reader
 from mnemos.cli.output import console, print_json
+from mnemos.cli.trusting import Trusted
 from mnemos.data.load import load
 from mnemos.errors import ConfigError
 from mnemos.federation.assembly import flow_of
@@ -21,16 +23,20 @@ def timeline(
         Path, typer.Option("--figure", "-o", help="Where to draw it (png, pdf or svg).")
     ] = Path("timeline.png"),
     show: Annotated[int, typer.Option(help="How many clients to draw.", min=1)] = 50,
+    trust: Trusted = False,
     as_json: Json = False,
 ) -> None:
-    """Summarise a stream of tasks and draw it: a row a client, round by round, coloured by task."""
+    """Summarise a stream of tasks and draw it: a row a client, round by round, coloured by task.
+
+    Code that a recipe names by import path is imported if you have run it here before, or trust it.
+    """
     from mnemos.report.plots.timeline_plot import (  # slow to import, and only needed here
         draw_timeline,
         summarise_tasks,
     )
 
     check_figure(figure)
-    experiment = experiment_from(words, {})
+    experiment = needing_code(*experiment_reader(words, {}), trust)
     dataset = load(experiment.data)
     flow = flow_of(experiment, dataset)
     if not flow.tasks:
