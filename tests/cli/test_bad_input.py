@@ -404,7 +404,7 @@ case("override into a recipe's number", "run recipe.yaml rounds.x=1", WRONG, "ro
 # The words of a command.
 case("unknown command", "rum", WRONG, "no such command 'rum'; did you mean 'run'", "See 'mnemos --help'")
 case("unknown option", "run --round 3", WRONG, "no such option: --round", "--rounds", "mnemos run --help")
-case("misspelt option", "run --roundd 3", WRONG, "no such option: --roundd; did you mean --rounds? See 'mnemos")
+case("misspelt option", "run --roundd 3", WRONG, "no such option: --roundd; did you mean --rounds?")
 case("option without a value", "run --rounds", WRONG, "'--rounds'")
 case("text for a number option", "run --rounds abc", WRONG, "'--rounds'", "'abc'", "integer")
 case("missing argument", "resume", WRONG, "'PATH'", "mnemos resume --help")

@@ -271,6 +271,28 @@ def test_nothing_is_wider_than_the_screen(opened: Open, report: Path, width: int
             assert plot.evaluate("(plot) => plot.clientWidth") <= width
 
 
+@pytest.mark.parametrize("width", [1440, 1200, 390])
+def test_a_table_that_is_wider_than_its_card_says_so(opened: Open, report: Path, width: int) -> None:
+    """A sentence below it, and a shade at each edge beyond which there are columns."""
+    wide = []
+    with opened(report) as page:
+        page.set_viewport_size({"width": width, "height": 800})
+        for block in page.locator(".block:has(.scroll)").all():
+            scroll, frame, more = (block.locator(name) for name in (".scroll", ".frame", ".more"))
+            block.scroll_into_view_if_needed()
+            if scroll.evaluate("(node) => node.scrollWidth <= node.clientWidth + 1"):
+                expect(more).to_be_hidden()
+                continue
+            wide.append(block.get_attribute("id"))
+            expect(more).to_have_text("→ more columns: scroll sideways")
+            expect(more).to_be_visible()
+            expect(frame).to_have_class("frame after")
+            scroll.evaluate("(node) => node.scrollTo({ left: node.scrollWidth, behavior: 'instant' })")
+            expect(frame).to_have_class("frame before")
+        if width == 390:
+            assert "block-summary" in wide
+
+
 def test_reference_and_configuration(opened: Open, report: Path) -> None:
     with opened(report) as page:
         block = page.locator("#block-significance")

@@ -122,6 +122,8 @@ def main() -> None:
 def _usage(error: click.ClickException) -> str:
     """A usage error as one sentence that names the help to read."""
     sentence = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption) and error.possibilities:  # the closest comes first
+        sentence = f"No such option: {error.option_name}. Did you mean {error.possibilities[0]}?"
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "mnemos"
     sentence = re.sub(r"\.? Did you mean", "; did you mean", f"{sentence[:1].lower()}{sentence[1:]}")

@@ -9,9 +9,25 @@ class TableView {
     this.chooser = chooser(block.choice || "choice", block.id, () => this.update());
     this.controls = el("div", { class: "controls" }, this.chooser.node);
     this.nothing = el("p", { class: "nothing" }, "No rows: the filter leaves none.");
-    this.scroll = el("div", { class: "scroll", tabindex: "0", role: "region" }, this.table);
-    root.append(this.controls, this.scroll, this.nothing);
+    this.scroll = el("div", { class: "scroll", tabindex: "0", role: "region", onscroll: () => this.hint() }, this.table);
+    this.more = el("p", { class: "more", hidden: true }, "→ more columns: scroll sideways");
+    this.frame = el("div", { class: "frame" }, this.scroll);
+    this.watch = new ResizeObserver(() => this.hint());
+    this.watch.observe(this.scroll);
+    this.watch.observe(this.table);
+    root.append(this.controls, this.frame, this.more, this.nothing);
   }
+
+  /** Says so, and shades the edge, where columns are out of sight: scroll bars may be invisible. */
+  hint() {
+    const { scrollLeft, scrollWidth, clientWidth } = this.scroll;
+    const wide = scrollWidth > clientWidth + 1;
+    this.more.hidden = !wide;
+    this.frame.classList.toggle("before", wide && scrollLeft > 1);
+    this.frame.classList.toggle("after", wide && scrollLeft < scrollWidth - clientWidth - 1);
+  }
+
+  gone() { this.watch.disconnect(); }
 
   set(block) {
     this.block = block;
