@@ -60,7 +60,7 @@ def wait_for(found: Callable[[], T], what: str) -> T:
     end = time.monotonic() + LONG
     while not (value := found()):
         assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.2)
+        time.sleep(0.05)
     return value
 
 

@@ -68,7 +68,7 @@ def test_it_runs_at_the_smallest_scale(
     # A round of AFCL is of whole batches in four rotations, and there are ten at least: one cell is enough,
     # and smaller batches. Before the first there is a model to be trained on fractals.
     if name.startswith(_TASKS):
-        fractals = {"name": "fractals", "classes": 50, "images": 1000, "batch": 32}
+        fractals = {"name": "fractals", "classes": 2, "images": 16, "batch": 16}
         smaller = {**recipe.changes, "local.batch": 16, "start": fractals}
         recipe = recipe.model_copy(update={"changes": smaller})
     chosen = [_with_fractals(recipe.of(SMALLEST))] if name.startswith(_TASKS) else few(recipe.of(SMALLEST))
