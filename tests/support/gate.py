@@ -1,5 +1,6 @@
 """A run that waits at a known place, so that what happens to it there happens at no other moment."""
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,10 @@ from support.processes import LONG
 
 
 class Gate(Measure):
-    """Measures nothing. At the end of a round, before it is saved, it makes a file and waits for another."""
+    """Measures nothing. At the end of a round, before it is saved, it waits until there is a file `open`.
+
+    Its own file there, `reached-…`, has the number of its process.
+    """
 
     remote: ClassVar[bool] = True
 
@@ -22,7 +26,7 @@ class Gate(Measure):
 
     def records(self, moment: Moment) -> Iterator[Record]:
         if moment.round == self.at:
-            (Path(self.folder) / "reached").touch()
+            (Path(self.folder) / f"reached-{os.getpid()}").touch()
             end = time.monotonic() + LONG
             while not (Path(self.folder) / "open").exists():
                 assert time.monotonic() < end, "nobody has opened the gate"
