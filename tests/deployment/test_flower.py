@@ -49,7 +49,9 @@ def port():
 @pytest.fixture(scope="module")
 def owners(home, port):
     """Three owners that join whichever server there is at the port."""
-    with started(*(joining(home, n, port, d) for n, d in (("a", "a.npz"), ("b", "b.npz"), ("c", "c")))) as all:
+    with started(
+        *(joining(home, n, port, d) for n, d in (("a", "a.npz"), ("b", "b.npz"), ("c", "c")))
+    ) as all:
         yield all
 
 
