@@ -223,7 +223,7 @@ def test_the_page_that_follows_runs_imports_nothing(strangers: Path, tmp_path: P
         with urllib.request.urlopen(address.removeprefix("page: ") + "data.json", timeout=240) as answer:
             data = json.loads(answer.read())
         os.kill(watching.pid, signal.SIGINT)
-        watching.join(60)
+        watching.join(240)
         assert watching.exitcode == 0
     assert sum(len(group["runs"]) for group in data["groups"]) == len(PLACES) - 1
     assert not marked(strangers.parent)

@@ -90,4 +90,4 @@ def test_it_follows_a_run_until_it_is_interrupted(tiny, tmp_path):
         last = watching.out.splitlines()[-1]
         assert last == f"{run.path}: finished, round 4/4, accuracy {100 * run.accuracy:.1f} %"
         watching.send(signal.SIGINT)
-        assert watching.ended(20).code == 0
+        assert watching.ended().code == 0

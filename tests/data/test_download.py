@@ -199,7 +199,7 @@ def test_a_server_that_talks_nonsense(site: Site, tmp_path: Path) -> None:
         thread = threading.Thread(target=talk)
         thread.start()
         with pytest.raises(DataError) as error:
-            fetch(f"http://127.0.0.1:{server.getsockname()[1]}/x", MD5, tmp_path / "x", timeout=5)
+            fetch(f"http://127.0.0.1:{server.getsockname()[1]}/x", MD5, tmp_path / "x", timeout=60)
         thread.join()
     assert "what?" in one_sentence(error)
 

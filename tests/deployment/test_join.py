@@ -73,3 +73,23 @@ def test_who_is_not_let_in_gives_up_while_its_server_is_away(tmp_path, monkeypat
     with pytest.raises(MnemosError, match="doesn't let a in"):
         join.take_part("far:1", Holder("a.npz", tmp_path, "a"), tmp_path, None, lambda _: None)
     assert now == 1.0 + 75.0
+
+
+def test_the_reason_is_the_last_that_was_given(tmp_path, monkeypatch):
+    """A node that is ended because its time is over may not have said anything yet."""
+    now, said = 0.0, iter([" [code: 600] unknown key.", "", ""])
+
+    def supernode(*_):
+        node = Node(tmp_path / "supernode.log", False)
+        node.log.write_text(next(said))
+        return node
+
+    def answer_forever(*_):
+        nonlocal now
+        now += 50.0
+
+    monkeypatch.setattr(join, "supernode", supernode)
+    monkeypatch.setattr(join, "answer_forever", answer_forever)
+    monkeypatch.setattr(join, "time", SimpleNamespace(monotonic=lambda: now, sleep=lambda _: None))
+    with pytest.raises(MnemosError, match="far:1 doesn't let a in: unknown key$"):
+        join.take_part("far:1", Holder("a.npz", tmp_path, "a"), tmp_path, None, lambda _: None)

@@ -30,10 +30,9 @@ from mnemos.deployment.init import write_app
 from mnemos.deployment.node_answers import NodeAnswers, TooLargeError
 from mnemos.deployment.processes import free_port
 from mnemos.deployment.runtime import Door, answer_forever
-from support.processes import wait_for
+from support.processes import LONG, wait_for
 
 pytestmark = [
-    pytest.mark.timeout(300),
     # Flower reads an app with what pathspec will no longer have.
     pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),
 ]
@@ -98,9 +97,9 @@ def running(node, app, say=print):
         yield
     finally:
         going = False
-        threads[1].join(30)
+        threads[1].join(LONG)
         node.server.should_exit = True
-        threads[0].join(30)
+        threads[0].join(LONG)
     assert not any(thread.is_alive() for thread in threads)
 
 

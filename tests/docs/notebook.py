@@ -23,7 +23,7 @@ def carry_out(path: Path, *, update: bool = False) -> list[str]:
     """What of a notebook isn't as it says."""
     notebook = nbformat.read(path, as_version=4)
     stored = [_shown(cell) for cell in notebook.cells]
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": "."}}).execute()
+    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": "."}}).execute()
     wrong = []
     for number, (cell, before) in enumerate(zip(notebook.cells, stored, strict=True)):
         after = _shown(cell)

@@ -19,7 +19,7 @@ PIXEL = base64.b64encode(b"not really a figure").decode()
 def build(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict"],
-        cwd=folder, capture_output=True, text=True, timeout=120,
+        cwd=folder, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
 
 

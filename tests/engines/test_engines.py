@@ -129,7 +129,7 @@ def test_a_message_in_a_fresh_process_gives_the_same_bytes():
     )
     message = found[2].to_bytes()
     answer = subprocess.run(
-        [sys.executable, "-c", script], input=message, stdout=subprocess.PIPE, check=True, timeout=120
+        [sys.executable, "-c", script], input=message, stdout=subprocess.PIPE, check=True, timeout=240
     ).stdout
     assert answer == reply_to_bytes(updates[2])
     assert train_message(message) == answer

@@ -358,7 +358,7 @@ def test_the_hash_is_the_same_in_another_process():
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONHASHSEED": seed},
-        timeout=120,
+        timeout=240,
         check=True,
     )
     assert done.stdout.split() == here

@@ -269,7 +269,7 @@ def die_in(round, where, folder):
 def killed(where, round, folder):
     """Start a run, or resume one, in another process that is killed at the end of a round."""
     with forked(die_in, round, where, folder) as process:
-        process.join(120)
+        process.join(240)
         assert process.exitcode == -signal.SIGKILL
     (run,) = runs_in(folder / "killed")
     return run

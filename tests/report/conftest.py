@@ -15,7 +15,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 OPTIONS += ["--no-first-run"]
 
-expect.set_options(timeout=20_000)  # a busy machine takes its time
+PATIENCE = 120_000
+"""Milliseconds: a busy machine takes its time, and what is right needs none of it."""
+
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +40,7 @@ def opened(browser: Browser) -> Callable[..., AbstractContextManager[Page]]:
     def open_page(path: Path, **options: Any) -> Iterator[Page]:
         context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(PATIENCE)
         errors: list[str] = []
         requests: list[str] = []
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)

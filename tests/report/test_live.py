@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 import mnemos
 from mnemos.errors import ConfigError
 from mnemos.report.live import Latest, serve
-from support.processes import Command
+from support.processes import LONG, Command
 
 
 class Source:
@@ -36,7 +36,7 @@ class Source:
 
 def get(address, path="/", **headers):
     host, port = address.removeprefix("http://").rstrip("/").split(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    connection = http.client.HTTPConnection(host, int(port), timeout=LONG)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -100,17 +100,17 @@ def test_a_browser_that_is_gone_is_not_worth_a_word(capfd):
     def make():
         answering.append(threading.current_thread())
         asked.set()
-        gone.wait(10)
+        gone.wait(LONG)
         return {"round": 1}
 
     with serve(str, Latest(make, lambda: 0)) as address:
         host, port = address.removeprefix("http://").rstrip("/").split(":")
-        with socket.create_connection((host, int(port)), timeout=10) as client:
+        with socket.create_connection((host, int(port)), timeout=LONG) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.sendall(f"GET /data.json HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-            assert asked.wait(10)
+            assert asked.wait(LONG)
         gone.set()
-        answering[0].join(10)
+        answering[0].join(LONG)
         assert not answering[0].is_alive()
     assert capfd.readouterr() == ("", "")
 
@@ -134,20 +134,20 @@ def test_the_page_follows_real_runs(browser, tiny, tmp_path):
     with Command("watch", tmp_path, cwd=tmp_path) as watching, closing(browser.new_context()) as context:
         address = watching.line(0).removeprefix("page: ").strip()
         page, requests, errors = context.new_page(), [], []
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(1000 * LONG)
         page.on("request", lambda request: requests.append(request.url))
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.goto(address)
         expect(page.get_by_text("No runs yet")).to_be_visible()
         run = mnemos.run(tiny, {"evaluate.every": 1}, out=tmp_path)
         rows = page.locator("#block-summary tbody tr")
-        expect(rows).to_have_count(1, timeout=30_000)
-        expect(rows.first).to_contain_text(f"{100 * run.accuracy:.1f}", timeout=30_000)
+        expect(rows).to_have_count(1)
+        expect(rows.first).to_contain_text(f"{100 * run.accuracy:.1f}")
         page.get_by_role("searchbox").fill("wsm")  # what a person has chosen outlives new data
         mnemos.run(tiny, {"method.loss": "wsm"}, out=tmp_path)
-        expect(rows).to_have_count(1, timeout=30_000)
-        expect(rows.first).to_contain_text("wsm", timeout=30_000)
+        expect(rows).to_have_count(1)
+        expect(rows.first).to_contain_text("wsm")
         assert all(url.startswith(address) for url in requests)
         assert errors == []
         watching.send(signal.SIGINT)
-        assert watching.ended(20).code == 0
+        assert watching.ended().code == 0

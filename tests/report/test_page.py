@@ -316,7 +316,7 @@ def test_print(opened: Open, report: Path) -> None:
 
 def test_two_hundred_runs(opened: Open, tmp_path: Path) -> None:
     """200 runs with 1,000 rounds stay under 20 MB, and can be filtered."""
-    many_runs(tmp_path / "runs", 200, 1000, forgetting=50)
+    many_runs(tmp_path / "runs", 200, 1000, forgetting=50, different=20)
     written = write_report(tmp_path / "runs", tmp_path / "report.html")
     assert (written.runs, written.groups) == (200, 200)
     assert written.size < 20e6

@@ -29,7 +29,9 @@ T = TypeVar("T")
 LONG = 240
 """Seconds after which something is taken to hang."""
 
-_DRAWING = ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pyarrow"]
+_DRAWING = ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"]
+_LATER = ["pyarrow.pandas_compat", "numpy.ctypeslib", "torch._dynamo"]
+"""What libraries import when they are first used: PyTorch's `vmap` takes two seconds."""
 _ELSEWHERE = ("mnemos.deployment", "mnemos.track", "mnemos.engines.ray", "mnemos.__main__")
 """What imports other people's runtimes, which may start threads."""
 
@@ -43,7 +45,7 @@ def _modules() -> list[str]:
 
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([*_modules(), *_DRAWING])
+_context.set_forkserver_preload([*_modules(), *_DRAWING, *_LATER])
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def wait_for(found: Callable[[], T], what: str) -> T:
     end = time.monotonic() + LONG
     while not (value := found()):
         assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.2)
+        time.sleep(0.05)
     return value
 
 

@@ -1,7 +1,6 @@
 import shutil
 import sys
 
-import mlflow
 import pytest
 from stories import HOLE, REPEATED, expected, interrupted
 
@@ -21,6 +20,8 @@ def out(empty_store, tmp_path):
 
 
 def store(out):
+    import mlflow  # which takes a second, and isn't to be imported before the settings are ours
+
     return mlflow.MlflowClient(tracking_uri=f"sqlite:///{out / 'mlflow.db'}")
 
 

@@ -50,7 +50,7 @@ def trap():
         thread.start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}", visitors
         server.shutdown(socket.SHUT_RDWR)
-        thread.join(30)
+        thread.join(240)
 
 
 def test_local_sinks_need_no_network(tiny, tmp_path, trap, empty_store):

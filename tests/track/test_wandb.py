@@ -2,16 +2,15 @@ import json
 import socket
 import struct
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from stories import HOLE, REPEATED, expected, interrupted
-from wandb.proto.wandb_internal_pb2 import Record
 
 import mnemos
 from mnemos.errors import ConfigError
 from mnemos.track.sink import parameters
+from support.processes import wait_for
 
 OFFLINE = ["wandb:project=tests,mode=offline"]
 _BLOCK, _HEAD = 32768, 7
@@ -19,6 +18,8 @@ _BLOCK, _HEAD = 32768, 7
 
 def records(path):
     """The records of a W&B file: blocks of pieces with checksum, length and kind, as in LevelDB's log."""
+    from wandb.proto.wandb_internal_pb2 import Record  # which takes seconds to import
+
     data, place, piece = path.read_bytes(), _HEAD, b""
     while place + _HEAD <= len(data):
         if _BLOCK - place % _BLOCK < _HEAD:
@@ -55,15 +56,14 @@ class Offline:
         return {name: [(row["_step"], row[name]) for row in self.rows if name in row] for name in names}
 
 
-def _complete(path, patience=30):
+def _complete(path):
     """The records up to the end of the run, which W&B's own process may not have written yet."""
-    end = time.monotonic() + patience
-    while time.monotonic() < end:
+
+    def whole():
         found = [*records(path)]
-        if any(record.HasField("exit") for record in found):
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{path} has no end after {patience} s")
+        return found if any(record.HasField("exit") for record in found) else None
+
+    return wait_for(whole, f"the end of {path}")
 
 
 def _items(items):
@@ -121,7 +121,8 @@ def test_resuming_keeps_the_id_and_each_folder_has_each_round_once(tiny, tmp_pat
 
 def test_online_the_service_says_which_rounds_it_has(tiny, tmp_path, monkeypatch):
     """W&B's step of a resumed run is the one after its last."""
-    wandb = sys.modules["wandb"]
+    import wandb
+
     asked, logged = {}, []
 
     class Run:
@@ -152,7 +153,8 @@ def test_online_the_service_says_which_rounds_it_has(tiny, tmp_path, monkeypatch
 
 
 def test_the_environment_says_whether_to_be_online(tiny, tmp_path, monkeypatch):
-    wandb = sys.modules["wandb"]
+    import wandb
+
     monkeypatch.setattr(wandb, "login", lambda **_: False)
     with pytest.raises(ConfigError, match=r"track.wandb: you are not logged in to W&B; .*mode=offline"):
         mnemos.run(tiny, out=tmp_path / "runs", track=["wandb"])

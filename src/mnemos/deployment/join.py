@@ -46,6 +46,7 @@ def take_part(
     secret = folder / "node.secret"
     app = client_app(lambda _context: holder, say)
     end: float | None = None
+    reason = ""
     while True:
         (folder / "supernode.log").unlink(missing_ok=True)
         port = free_port()
@@ -66,10 +67,11 @@ def take_part(
         finally:
             node.end()
         if inside or _is_connected(node):
-            end = None
+            end, reason = None, ""
             say(f"the connection to {server} is lost; trying again")
         else:
-            why = f"{server} doesn't let {holder.name} in: {_why(node)}"
+            reason = _reason(node) or reason or node.last_words()  # the last try may end before it has any
+            why = f"{server} doesn't let {holder.name} in: {reason}"
             if end is None:
                 end = time.monotonic() + HELD
                 say(f"{why}; trying for {HELD:g} s, as it may take an earlier client to be there still")
@@ -107,7 +109,7 @@ def _is_connected(node: FlowerProcess) -> bool:
     return "SuperNode ID" in node.log.read_text(errors="replace")
 
 
-def _why(node: FlowerProcess) -> str:
-    """Why the node ended, from its log."""
+def _reason(node: FlowerProcess) -> str:
+    """Why the server has refused the node, from the node's log; empty if it doesn't say."""
     said = re.findall(r"\[code: \d+\] (.+?)\.?$", node.log.read_text(errors="replace"), re.MULTILINE)
-    return said[-1] if said else node.last_words()
+    return str(said[-1]) if said else ""
