@@ -69,6 +69,7 @@ inline const std::unordered_set<std::string>& taking_numbers() {
   static const auto names = [] {
     std::unordered_set<std::string> all = {
         "aten::_index_put_impl", "aten::index_fill", "aten::fill", "aten::where", "aten::bucketize",
+        "aten::floor_divide",
         "aten::searchsorted"};
     auto& dispatcher = c10::Dispatcher::singleton();
     for (const auto& name : dispatcher.getAllOpNames()) {
