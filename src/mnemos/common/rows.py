@@ -7,13 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from mnemos.common.devices import CPU
 from mnemos.errors import DataError
 
 _BLOCK_BYTES = 16_000_000
 _BLOCK_ROWS = 256
 """Rows are made in blocks of about this size, and of no more rows."""
+_UNREAD_BYTES = 256_000_000
+"""Bytes of rows that stay on a device until they are read."""
 
 
 class Rows:
@@ -28,6 +33,8 @@ class Rows:
         self._blocks: list[NDArray[np.float32]] = []
         self._dirty: set[int] = set()
         self._free: list[int] = []
+        self._unread: dict[int, Tensor] = {}
+        """Rows that are still on a device."""
 
     def __len__(self) -> int:
         return len(self._blocks) * self._per_block
@@ -37,10 +44,24 @@ class Rows:
         found: NDArray[np.float32] = self._blocks[row // self._per_block][row % self._per_block]
         return found
 
-    def writable(self, row: int) -> NDArray[np.float32]:
-        """A view of a row, for writing."""
+    def write(self, row: int, parts: list[Tensor]) -> None:
+        """Fill a row with some vectors, one after the other; those of a device are there after `fetch`."""
         self._dirty.add(row // self._per_block)
-        return self[row]
+        self._unread.pop(row, None)
+        if parts[0].device == CPU:
+            torch.cat(parts, out=torch.from_numpy(self[row]))
+            return
+        self._unread[row] = torch.cat(parts)
+        if len(self._unread) * 4 * self.width > _UNREAD_BYTES:
+            self.fetch()
+
+    def fetch(self) -> None:
+        """Read what has been written from a device, all rows at once, as the program waits for each time."""
+        if self._unread:
+            values = torch.stack([*self._unread.values()]).cpu()
+            for row, found in zip(self._unread, values, strict=True):
+                torch.from_numpy(self[row]).copy_(found)
+            self._unread = {}
 
     def take(self) -> int:
         """A row that was free."""
@@ -52,7 +73,9 @@ class Rows:
 
     def free(self, rows: Iterable[int]) -> None:
         """Let rows be taken again."""
-        self._free += rows
+        for row in rows:
+            self._free.append(row)
+            self._unread.pop(row, None)
 
     def reopen(self, used: list[int]) -> None:
         """Take up the rows that are in the file: all but the used ones are free."""

@@ -58,15 +58,12 @@ class ClientStates:
         rows = self._rows[group]
         if rows.width:
             row = self._held[client] = self._held[client] if client in self._held else rows.take()
-            parts = [state[name].detach().reshape(-1) for name in self._shapes[group]]
-            place = torch.from_numpy(rows.writable(row))
-            if parts[0].device == place.device:
-                torch.cat(parts, out=place)
-            else:  # laid together first, and sent in one piece
-                place.copy_(torch.cat(parts))
+            rows.write(row, [state[name].detach().reshape(-1) for name in self._shapes[group]])
 
     def commit(self, round: int) -> None:
         """The states held are those after this round."""
+        for rows in self._rows:
+            rows.fetch()
         self._left += [
             (int(self._groups[client]), self._row[client], round)
             for client in self._held

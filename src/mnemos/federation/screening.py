@@ -36,21 +36,35 @@ class Screening:
             if guarded and guard.enabled
             else None
         )
+        count = max(_AT_LEAST, _TOGETHER // (4 * (layout.size + layout.buffer_size)))
+        self._at_once = 1 if self._guard is None else count
 
     def screen(
         self, answers: Answers, server: Server, memory: State, checks: tuple[Check, ...]
     ) -> Iterator[Answer]:
         """The answers, in order, with the reason for each update that is rejected; adds to the memory."""
-        sound = (self._checked(request, answer, checks) for request, answer in answers)
+        sound = self._sound(answers, checks)
         guarded = sound if self._guard is None else self._guarded(self._guard, sound, server, memory)
         return iter(self._compared(list(guarded), server, memory)) if self._screens else guarded
 
+    def _sound(self, answers: Answers, checks: tuple[Check, ...]) -> Iterator[Answer]:
+        """The answers, with what is wrong with each update by itself."""
+        while part := list(islice(answers, self._at_once)):
+            updates = [
+                (answer.update, Asked.by(request), answer.trained)
+                for request, answer in part
+                if answer.update is not None
+            ]
+            flaws = iter(self._form.flaws(updates))
+            for request, answer in part:
+                flaw = None if answer.update is None else next(flaws)
+                yield self._checked(request, answer._replace(reason=flaw or answer.reason), checks)
+
     def _checked(self, request: TrainRequest, answer: Answer, checks: tuple[Check, ...]) -> Answer:
-        """An answer, with what is wrong with its update by itself."""
-        update = answer.update
+        """An answer of the right form, with what is wrong with its update otherwise."""
+        update, reason = answer.update, answer.reason
         if update is None:
             return answer
-        reason = self._form.flaw(update, Asked.by(request), trained=answer.trained)
         if reason is None:
             whole = partial(rates, request, workload(request, batch_norm=False))
             method, local = request.plan.method, request.plan.local
@@ -66,8 +80,7 @@ class Screening:
         self, guard: BoundsCheck, answers: Iterator[Answer], server: Server, memory: State
     ) -> Iterator[Answer]:
         """The answers after the guard has compared their updates, in parts that fit into memory."""
-        count = max(_AT_LEAST, _TOGETHER // (4 * (self._layout.size + self._layout.buffer_size)))
-        while part := list(islice(answers, count)):
+        while part := list(islice(answers, self._at_once)):
             usable = [answer.usable for answer in part if answer.usable is not None]
             verdict = guard.judge(usable, server, memory) if usable else Verdict({}, {})
             for answer in part:

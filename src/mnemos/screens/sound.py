@@ -75,6 +75,23 @@ class Form:
 
         `trained` is False for a client that didn't train, and so has no loss to report.
         """
+        return self.flaws([(update, asked, trained)])[0]
+
+    def flaws(self, updates: Sequence[tuple[TrainReply, Asked, bool]]) -> list[str | None]:
+        """Why each of several updates can't be used; the program waits for a device once for all of them."""
+        found = [self._malformed(update, asked, trained) for update, asked, trained in updates]
+        formed = [index for index, flaw in enumerate(found) if flaw is None]
+        finite = _all_finite([self._tensors(updates[index][0]) for index in formed])
+        for index, fine in zip(formed, finite, strict=True):
+            found[index] = None if fine else NOT_FINITE
+        return found
+
+    def _tensors(self, update: TrainReply) -> list[Tensor]:
+        """All tensors of an update that has the right names."""
+        return [update.delta, update.buffers, *(update.change[name] for name in self._change)]
+
+    def _malformed(self, update: TrainReply, asked: Asked, trained: bool) -> str | None:
+        """The flaw that an update has before its numbers are looked at."""
         if update.client != asked.client:
             return "of another client"
         if update.round != asked.round:
@@ -82,17 +99,14 @@ class Form:
         if update.change.keys() != self._change.keys():
             return "wrong names"
         kinds = (*self._vectors, *self._change.values())
-        found = [update.delta, update.buffers, *(update.change[name] for name in self._change)]
-        for tensor, kind in zip(found, kinds, strict=True):
+        for tensor, kind in zip(self._tensors(update), kinds, strict=True):
             if not kind.fits(tensor):
                 return "wrong type"
             if tensor.shape != kind.shape:
                 return "too large" if tensor.numel() > kind.shape.numel() else "wrong shape"
         if not _plausible(update.samples, asked.samples) or not _plausible(update.steps, asked.steps):
             return "wrong counts"
-        if (trained and not abs(update.loss) <= LARGEST_LOSS) or not _all_finite(found):
-            return NOT_FINITE
-        return None
+        return NOT_FINITE if trained and not abs(update.loss) <= LARGEST_LOSS else None
 
 
 def measurable(buffers: Tensor, layout: Layout) -> bool:
@@ -111,11 +125,13 @@ def _plausible(count: object, most: int) -> bool:
     return type(count) is int and 1 <= count <= most
 
 
-def _all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether all numbers are finite; waits for a device once."""
-    if tensors[0].device.type == "cpu":
-        return all(map(_finite, tensors))
-    return bool(torch.stack([tensor.isfinite().all() for tensor in tensors]).all())
+def _all_finite(updates: Sequence[Sequence[Tensor]]) -> list[bool]:
+    """Whether all numbers of each update's tensors are finite."""
+    if not updates or updates[0][0].device.type == "cpu":
+        return [all(map(_finite, tensors)) for tensors in updates]
+    each = [torch.stack([tensor.isfinite().all() for tensor in tensors]).all() for tensors in updates]
+    found: list[bool] = torch.stack(each).tolist()
+    return found
 
 
 def _finite(tensor: Tensor) -> bool:
