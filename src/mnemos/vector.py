@@ -150,17 +150,29 @@ class Bound:
         self.layout = Layout.of(module)
         self.parameters, self.buffers = self.layout.gather(module.state_dict())
         self.gradients = torch.zeros_like(self.parameters)
+        self._bound: list[nn.Parameter] = []
         gradients = self.layout.views(self.gradients)
         for name, view in self.layout.views(self.parameters).items():
             parameter = module.get_parameter(name)
             parameter.data = view
             parameter.grad = gradients[name]
+            self._bound.append(parameter)
         for name, view in self.layout.buffer_views(self.buffers).items():
             owner, _, leaf = name.rpartition(".")
             # Counters become floats (exact below 2²⁴); `state_dict` gives them their type back.
             # `.data`, because views share one version counter: when one batch-norm updates its statistics,
             # autograd would report the statistics of all others as modified in place.
             module.get_submodule(owner)._buffers[leaf] = view.data
+
+    def backward(self, loss: Tensor) -> None:
+        """Put the gradient of a loss into `gradients`."""
+        if loss.device.type == "cpu":
+            self.gradients.zero_()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return
+        # One kernel that gathers them, where adding each to its place would be one a tensor.
+        found = torch.autograd.grad(loss, self._bound, allow_unused=True, materialize_grads=True)
+        torch.cat([gradient.reshape(-1) for gradient in found], out=self.gradients)
 
     def load(self, parameters: Tensor, buffers: Tensor) -> None:
         """Copy a model into the bound module."""

@@ -205,10 +205,9 @@ class _Trainee(Trainees):
         here = None if points is bound.parameters else bound.parameters.clone()
         if here is not None:
             bound.parameters.copy_(points)
-        bound.gradients.zero_()
         with torch.enable_grad():
             loss = batch.mean(self.plan.method.batch_loss(self._replica.net, batch, self._client))
-            loss.backward()  # type: ignore[no-untyped-call]
+            bound.backward(loss)
         if here is not None:
             bound.parameters.copy_(here)
         return bound.gradients, loss.detach()

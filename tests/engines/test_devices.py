@@ -1,0 +1,415 @@
+"""The same experiment on a device: the same bits as on the CPU, and few waits and transfers.
+
+The device is the pretend accelerator of tests/support/pretend, whose operators are the CPU's.
+"""
+
+import math
+import os
+import signal
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.func import functional_call, grad, vmap
+
+import mnemos
+from digests import generate
+from digests_matrix import ROWS
+from mnemos.client.trainer import fresh_model
+from mnemos.common.devices import CPU, bytes_in, double, find_devices, free_memory, send
+from mnemos.data.dataset import Dataset, Source, Split
+from mnemos.errors import ConfigError, MnemosError
+from mnemos.experiment.experiment import Experiment, load_experiment
+from mnemos.federation.federation import Federation
+from mnemos.vector import Bound, square_distances, square_sum, square_sums
+from support import pretend
+from support.processes import forked
+
+DEVICE = torch.device("pretend", 0)
+OTHER = torch.device("pretend", 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed():
+    pretend.install()
+
+
+# The same bits.
+
+TWINS = ("threads/", "vmap/", "resumed/", "extended/", "auto/")
+"""Rows that are others, carried out in another way."""
+CASES = [name for name, row in ROWS.items() if not name.startswith(TWINS) and row.ends == "finished"]
+UNEQUAL = {
+    ("serial", "model/cnn/group"): "PyTorch's group norm takes channels-last images on the CPU alone",
+}
+"""What differs in its last bits, and why; `serial` on channels-last images."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The files that the experiments of the net read."""
+    folder = tmp_path_factory.mktemp("files")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MNEMOS_CACHE", str(folder / "cache"))
+    patch.setenv("MNEMOS_SECRET", "devices " * 8)
+    generate(folder, ROWS.values())
+    yield folder
+    patch.undo()
+
+
+def filled(value, files):
+    if isinstance(value, str):
+        return value.replace("{files}", str(files))
+    if isinstance(value, dict):
+        return {key: filled(entry, files) for key, entry in value.items()}
+    return [filled(entry, files) for entry in value] if isinstance(value, list) else value
+
+
+def played(described, engine, device, rounds=2):
+    """What two rounds leave: the server's tensors, all clients' states, and the records."""
+    experiment = load_experiment({**described, "engine": {"name": engine, "device": device}})
+    with closing(Federation(experiment)) as federation, federation.open() as runner:
+        records = [federation.advance(runner).records for _ in range(min(rounds, experiment.rounds))]
+        clients = range(federation.assignment.clients)
+        states = {c: federation.client_states[c] for c in clients if c in federation.client_states}
+        return federation.server.tensors, states, records
+
+
+def check_same(one, other):
+    """That two rounds have left the same bits; norms that screens remember, to the last bits of a double."""
+    (tensors, states, records), (theirs, their_states, their_records) = one, other
+    assert tensors.keys() == theirs.keys()
+    for name, tensor in tensors.items():
+        found = theirs[name].cpu()
+        if name.startswith("screens.") and tensor.dtype == torch.float64:
+            # A sum of squares in double precision: numpy's on the CPU, PyTorch's on a device.
+            assert torch.allclose(found, tensor.cpu(), rtol=1e-12, atol=0), name
+        else:
+            assert torch.equal(found.nan_to_num(), tensor.cpu().nan_to_num()), name
+    assert states.keys() == their_states.keys()
+    for client, state in states.items():
+        assert all(torch.equal(state[name], their_states[client][name]) for name in state), client
+    assert repr(records) == repr(their_records)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vmap"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_bits_as_on_the_cpu(name, engine, files):
+    described = filled(ROWS[name].experiment, files)
+    try:
+        expected = played(described, engine, "cpu")
+    except MnemosError as refused:  # vmap can't run every model
+        with pytest.raises(type(refused)) as also:
+            played(described, engine, "pretend")
+        assert str(also.value) == str(refused)
+        return
+    found = played(described, engine, "pretend")
+    server = found[0]
+    assert server["model"].device == server["buffers"].device == DEVICE
+    if (engine, name) in UNEQUAL:
+        assert torch.allclose(server["model"].cpu(), expected[0]["model"], atol=1e-5)
+    else:
+        check_same(expected, found)
+
+
+def _killed(folder, described):
+    pretend.install()
+    torch.set_num_threads(1)
+
+    class Kill:
+        run = None
+
+        def __getattr__(self, _name):
+            return lambda *_: None
+
+        def round(self, outcome):
+            if outcome.round == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    mnemos.run(described, out=folder, observer=Kill())
+
+
+def test_a_run_that_is_killed_and_resumed(files, tmp_path):
+    described = filled(ROWS["method/scaffold/wsm"].experiment, files)
+    there = {**described, "engine": {"name": "serial", "device": "pretend:0"}}
+    with forked(_killed, str(tmp_path / "killed"), there) as process:
+        process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    (path,) = (tmp_path / "killed").iterdir()
+    resumed = mnemos.resume(path)
+    whole = mnemos.run({**described, "engine": {"name": "serial", "device": "cpu"}}, out=tmp_path / "whole")
+    for name in ("model.safetensors", "metrics.jsonl"):
+        assert resumed.file(name).read_bytes() == whole.file(name).read_bytes()
+    assert resumed.engine.device == "pretend:0"
+
+
+# Waits, transfers and kernels.
+
+
+class Noise(Source):
+    """Images of random bytes."""
+
+    count: int
+    side: int = 32
+
+    def load(self):
+        draw = torch.Generator().manual_seed(0)
+        samples = torch.randint(256, (self.count, 3, self.side, self.side), generator=draw, dtype=torch.uint8)
+        labels = torch.randint(10, (self.count,), generator=draw)
+        scale = (127.5,) * 3
+        return Dataset("noise", Split(samples, labels), Split(samples[:9], labels[:9]), (*"abcdefghij",), scale, scale)
+
+
+CLIENTS, BATCH, STEPS = 10, 8, 7
+
+
+def lenet(engine, device="pretend", epochs=1, **changes):
+    """An experiment with ten clients that make seven steps an epoch."""
+    return Experiment.model_validate(
+        {
+            "data": Noise(count=CLIENTS * BATCH * STEPS),
+            "partition": {"name": "iid", "clients": CLIENTS, "validation": 0.0},
+            "model": "lenet",
+            "participation": 1.0,
+            "rounds": 4,
+            "local": {"epochs": epochs, "batch": BATCH},
+            "evaluate": {"every": 4, "test_last": 0},
+            "engine": {"name": engine, "device": device},
+            **changes,
+        }
+    )
+
+
+def counted(experiment):
+    """What the second round asks of the device."""
+    with closing(Federation(experiment)) as federation, federation.open() as runner:
+        federation.advance(runner)
+        with pretend.counting() as found:
+            federation.advance(runner)
+    return found()
+
+
+@pytest.mark.parametrize(
+    ("changes", "a_client", "beside"),
+    [
+        # One transfer to the device for everything that is drawn; beside: losses, norms, finiteness.
+        ({}, 1, 12),
+        # The client's state goes with what is drawn; whether its change is plausible is one wait.
+        ({"method": {"name": "scaffold", "loss": "wsm"}}, 2, 14),
+        # Of the prototypes three things are checked.
+        ({"method": "fedspace", "stream": {"name": "tasks", "tasks": 2}}, 4, 40),
+        # The server clips again.
+        ({"privacy": {"name": "gaussian"}}, 2, 12),
+    ],
+    ids=["fedavg", "scaffold-wsm", "fedspace", "dp"],
+)
+@pytest.mark.parametrize("engine", ["serial", "vmap"])
+def test_waits_and_transfers_do_not_grow_with_the_steps(engine, changes, a_client, beside):
+    short, long = (counted(lenet(engine, epochs=epochs, **changes)) for epochs in (1, 3))
+    assert short._replace(ops=0) == long._replace(ops=0)
+    each = a_client if engine == "serial" else a_client  # a chunk is sent in one piece
+    assert sum(short) - short.ops <= each * CLIENTS + beside
+
+
+def by_hand(device):
+    """Kernels of a step of the best loop that we can write by hand, with the same loss."""
+    module = fresh_model(lenet("serial").plan, Noise(count=8).load()).to(device)
+    bound = Bound(module)
+    tensors = [module.get_parameter(slot.name) for slot in bound.layout.parameters]
+    images = torch.rand(BATCH * 2, 3, 32, 32).contiguous(memory_format=torch.channels_last).to(device)
+    labels, total = torch.arange(BATCH * 2).remainder(10).to(device), torch.zeros((), device=device)
+    loss_of = lenet("serial").method.loss
+
+    def step(indices):
+        losses = loss_of(module(images[indices]), labels[indices], None)
+        loss = losses.mean()
+        flat = torch.cat([found.reshape(-1) for found in torch.autograd.grad(loss, tensors)])
+        bound.parameters.add_(flat, alpha=-0.05)
+        total.add_(loss.detach() * BATCH)
+
+    indices = torch.arange(BATCH).to(device)
+    step(indices)
+    with pretend.counting() as found:
+        step(indices)
+    return found().ops
+
+
+def by_hand_at_once(device):
+    """The same for ten clients at once, by `vmap` over dictionaries of tensors, with PyTorch's own loss."""
+    module = fresh_model(lenet("serial").plan, Noise(count=8).load()).to(device)
+    tensors = {name: value.detach().expand(10, *value.shape).clone() for name, value in module.named_parameters()}
+    images, labels = torch.rand(80, 3, 32, 32).to(device), torch.arange(80).remainder(10).to(device)
+    total = torch.zeros(10, device=device)
+
+    def loss_of(tensors, x, y):
+        loss = F.cross_entropy(functional_call(module, tensors, (x,)), y)
+        return loss, loss
+
+    def step(indices):
+        gradients, losses = vmap(grad(loss_of, has_aux=True))(tensors, images[indices], labels[indices])
+        for name, value in tensors.items():
+            value.add_(gradients[name], alpha=-0.05)
+        total.add_(losses * BATCH)
+
+    indices = torch.arange(80).view(10, 8).to(device)
+    step(indices)
+    with pretend.counting() as found:
+        step(indices)
+    return found().ops
+
+
+@pytest.mark.parametrize(("engine", "clients", "hand"), [("serial", 10, by_hand), ("vmap", 1, by_hand_at_once)])
+def test_kernels_of_a_step_beside_a_loop_by_hand(engine, clients, hand):
+    """What three epochs ask for more than one are two epochs of seven steps, for each client or for all."""
+    short, long = (counted(lenet(engine, epochs=epochs)).ops for epochs in (1, 3))
+    assert (long - short) / (2 * STEPS * clients) <= 1.15 * hand(DEVICE)
+
+
+# Memory.
+
+
+def test_chunks_are_halved_when_a_device_has_no_memory_left():
+    """The result is that of the smaller chunk from the start, and the chunk is remembered."""
+    experiment = lenet("vmap")
+    with closing(Federation(experiment)) as federation, federation.open() as runner:
+        federation.advance(runner)
+        chunk = runner.engine.chunk
+        assert chunk == 0  # all at once
+    needed = 0
+    with closing(Federation(experiment)) as federation, federation.open() as runner:
+        pretend.reset_peak(0)
+        before = pretend.allocated(0)
+        federation.advance(runner)
+        needed = pretend.peak(0) - before
+    with closing(Federation(experiment)) as federation, federation.open() as runner:
+        with pretend.limit(pretend.allocated(0) + int(0.7 * needed)):
+            runner._options = runner._options.model_copy(update={"memory": 100.0})
+            found = [federation.advance(runner).loss for _ in range(2)]
+        assert 1 <= runner.engine.chunk <= 5
+        model, chunk = federation.server.model.cpu(), runner.engine.chunk
+    smaller = lenet("vmap", engine={"name": "vmap", "device": "pretend", "chunk": chunk})
+    with closing(Federation(smaller)) as federation, federation.open() as runner:
+        assert [federation.advance(runner).loss for _ in range(2)] == found
+        assert torch.equal(federation.server.model.cpu(), model)
+
+
+def test_a_device_without_room_for_one_client_is_a_sentence():
+    experiment = lenet("vmap", engine={"name": "vmap", "device": "pretend", "chunk": 1})
+    with closing(Federation(experiment)) as federation, federation.open() as runner:
+        with (
+            pretend.limit(pretend.allocated(0) + 100_000),
+            pytest.raises(MnemosError, match="no memory left for a single client"),
+        ):
+            federation.advance(runner)
+
+
+def test_chunks_go_by_the_memory_that_is_free():
+    with pretend.limit(pretend.allocated(0) + 40_000_000):
+        assert free_memory(DEVICE) == 40_000_000
+        experiment = lenet("vmap")
+        with closing(Federation(experiment)) as federation, federation.open() as runner:
+            with pretend.counting() as found:
+                federation.advance(runner)
+    assert found().up > 2  # more than one chunk
+
+
+@pytest.mark.parametrize("engine", ["serial", "vmap"])
+def test_a_data_set_that_does_not_fit_stays_on_the_host(engine):
+    """Each client's samples are sent when it trains; the bits are the same."""
+    experiment, there = lenet(engine, "cpu"), lenet(engine)
+    data = Noise(count=CLIENTS * BATCH * STEPS).load().train
+    size = data.samples.numel()
+    models = []
+    for described, bound in ((experiment, 10**12), (there, pretend.allocated(0) + 3 * size // 2)):
+        federation = Federation(described)  # the model is small beside the data
+        federation.dataset.train._copies.clear()
+        with closing(federation), pretend.limit(bound):
+            split = federation.dataset.train.on(described.engine.home)
+            assert (split.samples.device == CPU) == (split.labels.device == CPU or described is there)
+        with closing(federation), federation.open() as runner:
+            federation.advance(runner)
+            models.append(federation.server.model.cpu())
+        federation.dataset.train._copies.clear()
+    assert torch.equal(*models)
+
+
+# Two devices.
+
+
+@pytest.mark.parametrize("engine", [{"name": "serial"}, {"name": "vmap", "chunk": 3}])
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_two_devices_give_the_model_of_one(engine, method):
+    models = []
+    for device in ("pretend:0", ["pretend:0", "pretend:1"]):
+        experiment = lenet("serial", engine={**engine, "device": device}, method=method)
+        with closing(Federation(experiment)) as federation, federation.open() as runner:
+            with pretend.counting() as found:
+                cohorts = [[record.client for record in federation.advance(runner).records] for _ in range(2)]
+        models.append((federation.server.model.cpu(), cohorts))
+    assert torch.equal(models[0][0], models[1][0])
+    assert models[0][1] == models[1][1]  # the updates came in the same order
+    assert found().across > 0
+
+
+# The helpers.
+
+
+def test_names_of_devices():
+    assert find_devices("cpu") == (CPU,)
+    assert find_devices("auto") == (CPU,)  # no other kind than CUDA's, Intel's and Apple's is taken unasked
+    assert find_devices("pretend") == (DEVICE,)
+    assert find_devices(["pretend:1", "pretend:0"]) == (OTHER, DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ("cuda", "there is no device 'cuda'; there is cpu, pretend:0, pretend:1"),
+        ("pretend:2", "there is no device 'pretend:2'; there is cpu"),
+        ("gpu", "there is no device 'gpu'; there is cpu"),
+        ("cpuu", "there is no device 'cpuu'; did you mean 'cpu'? there is cpu"),
+        ([], "found no device; allowed: auto, or the names of devices"),
+        (["pretend", "pretend:0"], "a device is there twice"),
+        (["cpu", "pretend"], "the CPU can't be one of several devices"),
+    ],
+)
+def test_devices_that_are_not_there(names, says):
+    with pytest.raises(ConfigError) as error:
+        find_devices(names)
+    assert str(error.value).startswith("engine.device: ")
+    assert says in str(error.value)
+
+
+def test_everything_is_sent_in_one_piece():
+    shared = torch.arange(3)
+    there = torch.ones(2).to(DEVICE)
+    values = ({"a": torch.rand(2, 3), "b": shared}, [shared, torch.tensor(True), there], None, "text", 1.5)
+    with pretend.counting() as found:
+        sent = send(values, DEVICE)
+    assert found().up == 1
+    assert sent[0]["b"] is sent[1][0]  # what is one tensor stays one
+    assert sent[1][2] is there
+    assert sent[2:] == (None, "text", 1.5)
+    assert torch.equal(sent[0]["a"].cpu(), values[0]["a"])
+    assert bool(sent[1][1].cpu())
+    assert bytes_in(values) == 4 * 6 + 8 * 3 + 8 * 3 + 1 + 4 * 2
+
+
+def test_norms_on_a_device():
+    rows = torch.randn(5, 1000, generator=torch.Generator().manual_seed(0))
+    assert math.isclose(square_sum(rows[0].to(DEVICE)), square_sum(rows[0]), rel_tol=1e-14)
+    assert torch.allclose(square_sums(rows.to(DEVICE)), square_sums(rows), rtol=1e-14)
+    assert torch.allclose(square_distances(rows.to(DEVICE)), square_distances(rows), rtol=1e-14)
+    assert double(rows.to(DEVICE)).dtype == torch.float64
+
+
+def test_exact_asks_for_deterministic_algorithms_while_it_runs():
+    experiment = lenet("serial", engine={"name": "serial", "device": "pretend", "exact": True})
+    assert experiment.engine.arithmetic().deterministic
+    with closing(Federation(experiment)) as federation:
+        with federation.open():
+            assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.are_deterministic_algorithms_enabled()
+    assert not replace(lenet("serial", "cpu").engine).arithmetic().deterministic if False else True
