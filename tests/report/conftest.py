@@ -37,9 +37,10 @@ def opened(browser: Browser) -> Callable[..., AbstractContextManager[Page]]:
     """Opens a page from disk; afterwards there must be no error and no request to any network."""
 
     @contextmanager
-    def open_page(path: Path, **options: Any) -> Iterator[Page]:
+    def open_page(path: Path, script: str = "", **options: Any) -> Iterator[Page]:
         context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
         page = context.new_page()
+        page.add_init_script(script)
         page.set_default_timeout(PATIENCE)
         errors: list[str] = []
         requests: list[str] = []

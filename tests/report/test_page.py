@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -243,7 +244,69 @@ def test_tooltip_of_a_curve(opened: Open, report: Path) -> None:
         plot.hover(position={"x": box["width"] - 20, "y": 40})
         expect(plot.locator(".tip")).to_contain_text("round 20")
         assert plot.locator(".tip .line").count() == 6
+        assert "null" not in plot.locator(".tip").inner_text()
         assert "±" in plot.locator(".tip").inner_text()
+
+
+def test_no_tooltip_ends_in_null(opened: Open, report: Path) -> None:
+    """Of curves and of bars, which leave out a line that has nothing to say."""
+    with opened(report) as page:
+        for name in ("curves", "partition"):
+            plot = page.locator(f"#block-{name} .plot").first
+            plot.scroll_into_view_if_needed()
+            expect(plot).to_have_attribute("data-drawn", "true")
+            plot.focus()
+            page.keyboard.press("ArrowRight")
+            expect(plot.locator(".tip")).to_be_visible()
+            assert "null" not in plot.locator(".tip").inner_text()
+
+
+def test_markers_on_an_axis_are_whole(opened: Open, report: Path) -> None:
+    """Where the first marker is drawn, there is its colour on both sides of the axis."""
+    with opened(report) as page:
+        plot = page.locator("#block-curves .plot")
+        plot.scroll_into_view_if_needed()
+        expect(plot).to_have_attribute("data-drawn", "true")
+        sides = plot.evaluate("""(node) => {
+            const figure = node.figure, one = figure.series[figure.series.length - 1];
+            const ratio = figure.base.width / figure.width, context = figure.base.getContext("2d");
+            const x = figure.toX(one.x[0]), y = figure.toY(one.mean[0]);
+            const place = (dx) => [(x + dx) * ratio, y * ratio].map(Math.round);
+            const at = (dx) => [...context.getImageData(...place(dx), 1, 1).data];
+            return [at(-2), at(2), x - figure.box.left];
+        }""")
+        left, right, from_axis = sides
+        assert from_axis == 0
+        assert left == right
+        assert left[3] == 255
+
+
+TEXTS = """
+    window.drawn = [];
+    const fill = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        const wide = this.measureText(text).width, at = this.getTransform();
+        const start = x - wide * ({ left: 0, center: 0.5, right: 1 }[this.textAlign] ?? 0);
+        const ends = [start, start + wide].map((x) => at.transformPoint(new DOMPoint(x, y)));
+        const { width, height } = this.canvas;
+        const room = 2; // pixels: another font may be a little wider
+        const off = (end) => end.x < room || end.y < room || end.x > width - room || end.y > height - room;
+        const inside = !ends.some(off);
+        window.drawn.push([text, inside]);
+        return fill.apply(this, arguments);
+    };
+"""
+"""Notes every text that is drawn, and whether it begins and ends well inside its canvas."""
+
+
+def test_no_label_of_a_figure_is_cut(opened: Open, report: Path) -> None:
+    with opened(report, script=TEXTS) as page:
+        for plot in page.locator(".plot").all():
+            plot.scroll_into_view_if_needed()
+            expect(plot).to_have_attribute("data-drawn", "true")
+        drawn = page.evaluate("window.drawn")
+        assert "accuracy" in {text for text, _ in drawn}
+        assert [text for text, inside in drawn if not inside] == []
 
 
 def test_dark_and_light(opened: Open, report: Path) -> None:
@@ -331,6 +394,25 @@ def test_two_hundred_runs(opened: Open, tmp_path: Path) -> None:
 
 
 # --- live ------------------------------------------------------------------------------------------------
+
+
+def test_a_live_page_says_that_it_reads_until_it_has_read(browser: Browser, tmp_path: Path) -> None:
+    """It has no data when it is opened, and doesn't pass that for a folder without runs."""
+    write_run(tmp_path / "one", {}, rows=full_rows(0, 5, 5, 5, 3))
+    may_answer = threading.Event()
+
+    def read() -> dict[str, object]:
+        may_answer.wait(20)
+        return collect(runs_of([tmp_path]))
+
+    with serve(lambda: render(collect([]), live=True), Latest(read, lambda: 0)) as address:
+        page = browser.new_page()
+        page.goto(address)
+        expect(page.locator("#facts")).to_have_text("reading the runs …")
+        expect(page.locator("main")).to_have_text("The runs are being read.")
+        may_answer.set()
+        expect(page.locator("#facts")).to_contain_text("1 run in 1 group")
+        page.close()
 
 
 def test_a_live_page_keeps_up_and_loses_nothing(browser: Browser, tmp_path: Path) -> None:

@@ -352,6 +352,12 @@ def test_layers_without_a_number_are_not_drawn(tmp_path: Path) -> None:
     assert list(curves(layers)) == ["effective rank, network"]
 
 
+def test_a_negative_number_of_a_network_is_explained(tmp_path: Path) -> None:
+    """ln √(Σ x² / n), the default, is negative for effective ranks below 1."""
+    layers, _ = blocks("ranks", write_run(tmp_path / "a", rows=[rank(1, "a", 0.7), rank(1, None, -0.3)]))
+    assert "By default that is the logarithm of their root mean square, which is negative" in layers.note
+
+
 def test_learning_metrics_of_clients_models(tmp_path: Path) -> None:
     """Clients 2 and 5 in round 1: 1 and 3; client 5 alone in round 2."""
     rows = [rank(1, "a", 1.0, model=2), rank(1, "a", 3.0, model=5), rank(2, "a", 5.0, model=5)]

@@ -86,6 +86,8 @@ def test_strips_of_a_run(tmp_path: Path) -> None:
     for strip in first.strips:
         row = np.repeat(strip.kinds, np.diff(strip.ends, prepend=0))
         assert row.tolist() == table[int(strip.name)].tolist()
+    assert first.label.startswith("digits, tasks (tasks 5, order own, ")  # `first` isn't set
+    assert "None" not in first.label
     assert first.kinds == ("0: 0, 1", "1: 2, 3", "2: 4, 5", "3: 6, 7", "4: 8, 9")
 
 

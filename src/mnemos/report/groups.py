@@ -192,7 +192,17 @@ def short(value: object) -> str:
     """The text of a value in a label: `1e+12` instead of `1000000000000.0`, if that is exact."""
     if isinstance(value, float) and float(f"{value:g}") == value:
         return f"{value:g}"
-    return str(value)
+    return "none" if value is None else str(value)
+
+
+def in_words(options: Settings, *without: str) -> str:
+    """A part by its name and the options that are set, such as `tasks (tasks 5, order own)`."""
+    words = [
+        f"{key} {value}"
+        for key, value in options.items()
+        if value is not None and key not in {"name", *without}
+    ]
+    return f"{options['name']} ({', '.join(words)})" if words else str(options["name"])
 
 
 def _rank(own: Settings, fields: Sequence[str]) -> list[tuple[bool, float, str]]:

@@ -16,7 +16,7 @@ from mnemos.experiment.experiment import Experiment, read_experiment
 from mnemos.experiment.overrides import parse_yaml
 from mnemos.federation.population import partition_samples
 from mnemos.report.blocks import Bars, BarView, Block, Stack, Text
-from mnemos.report.groups import RunGroup, no_code
+from mnemos.report.groups import RunGroup, in_words, no_code
 from mnemos.report.panel import Panel, panels
 from mnemos.report.plots.partition_plot import label_counts, summarise
 from mnemos.studies.estimate import environment
@@ -73,7 +73,7 @@ def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> BarView | s
     The result is cached, because a page that follows runs asks for it every few seconds.
     """
     asked = read_experiment(parse_yaml(experiment))
-    name = f"{type(asked.data).name}, {_words(asked)}, seed {asked.seed}"
+    name = f"{type(asked.data).name}, {in_words(asked.partition.dump(), 'validation')}, seed {asked.seed}"
     if asked.not_imported:
         return f"The partition of {name} can't be shown: {no_code(asked)}."
     try:
@@ -98,9 +98,3 @@ def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> BarView | s
     )
     stacks = [Stack(label, table[:, index].astype(float)) for index, label in enumerate(dataset.classes)]
     return BarView(name, "samples", tuple(map(str, shown)), tuple(stacks), groups, note=note)
-
-
-def _words(asked: Experiment) -> str:
-    options = asked.partition.dump()
-    words = [f"{key} {value}" for key, value in options.items() if key not in {"name", "validation"}]
-    return f"{options['name']} ({', '.join(words)})"

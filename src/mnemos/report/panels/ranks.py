@@ -46,7 +46,8 @@ class RanksPanel(Panel):
                 "band of one standard deviation.",
                 note="After EVBMF, that is of what is more than noise, unless it says otherwise. A layer's "
                 "number is the mean of its two sides; the network's is made of its layers' as the measure's "
-                "option `network` says.",
+                "option `network` says. By default that is the logarithm of their root mean square, which is "
+                "negative where this is less than 1.",
                 x="round",
                 views=tuple(views),
             )

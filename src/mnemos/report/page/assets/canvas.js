@@ -75,7 +75,7 @@ class Figure {
 
   /** Show a tooltip beside a place. */
   say(x, y, ...children) {
-    this.tip.replaceChildren(...children);
+    this.tip.replaceChildren(...children.filter(Boolean)); // the DOM writes null as a word
     this.tip.hidden = false;
     const { offsetWidth: width, offsetHeight: height } = this.tip;
     const left = x + 16 + width > this.width ? x - 16 - width : x + 16;

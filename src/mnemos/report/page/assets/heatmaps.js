@@ -34,7 +34,7 @@ class MapFigure extends Figure {
     return { left: names, top: 6, w, h, across, down, bottom: 6 + h * down };
   }
 
-  height(width) { return this.layout(width).bottom + 96; }
+  height(width) { return this.layout(width).bottom + 106; }
 
   shade(value) {
     if (!Number.isFinite(value)) return colour("--soft");
@@ -106,7 +106,7 @@ class MapFigure extends Figure {
 
   /** What the colours mean. */
   scale(context, width, at) {
-    const long = Math.min(220, width - at.left - 20), y = at.bottom + 50, { most } = this.map;
+    const long = Math.min(220, width - at.left - 20), y = at.bottom + 60, { most } = this.map;
     const low = this.map.shows === "value" ? 0 : -most;
     for (let x = 0; x < long; x++) { context.fillStyle = this.shade(low + (x / (long - 1)) * (most - low)); context.fillRect(at.left + x, y, 1.5, 9); }
     context.fillStyle = colour("--dim");
@@ -114,9 +114,8 @@ class MapFigure extends Figure {
       context.textAlign = ["left", "center", "right"][i];
       context.fillText(tiny(low + share * (most - low)), at.left + share * long, y + 19);
     });
-    context.textAlign = "right";
-    context.fillText(this.map.scale, at.left - 8, y + 5);
     context.textAlign = "left";
+    context.fillText(this.map.scale, at.left, y - 9);
   }
 
   point(x, y) {

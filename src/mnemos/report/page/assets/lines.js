@@ -34,13 +34,19 @@ class LineFigure extends Figure {
     this.toY = (y) => box.bottom - ((y - low) / (high - low)) * (box.bottom - box.top);
     this.axes(context, marks, names, first, last);
     context.save();
-    context.beginPath();
-    context.rect(box.left, box.top - 6, box.right - box.left + 6, box.bottom - box.top + 8);
-    context.clip();
+    this.within(context, 6); // markers on an axis are whole
     if (this.series.length <= MOST_BANDS) for (const one of this.series) this.band(context, one, 0.16);
     context.globalAlpha = this.series.length > 40 ? 0.6 : 1;
     for (const one of this.series) this.line(context, one, this.series.length > 20 ? 1.2 : 2);
     context.restore();
+  }
+
+  /** Draw only inside the axes, and so many pixels around them, until the context is restored. */
+  within(context, around) {
+    const { left, right, top, bottom } = this.box;
+    context.beginPath();
+    context.rect(left - around, top - around, right - left + 2 * around, bottom - top + 2 * around);
+    context.clip();
   }
 
   /** The lowest and the highest that is drawn, with a little room. */
@@ -100,6 +106,8 @@ class LineFigure extends Figure {
 
   band(context, { x, mean, std, style }, alpha) {
     if (!std) return;
+    context.save();
+    this.within(context, 0);
     context.globalAlpha = alpha;
     context.fillStyle = context.strokeStyle = colour(styleOf(style).colour);
     context.beginPath();
@@ -108,7 +116,7 @@ class LineFigure extends Figure {
     context.closePath();
     context.fill();
     if (x.length === 1) { context.lineWidth = 5; context.stroke(); }
-    context.globalAlpha = 1;
+    context.restore();
   }
 
   line(context, { x, mean, style }, thick) {

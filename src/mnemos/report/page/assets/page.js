@@ -4,6 +4,7 @@ const VIEWS = { table: TableView, lines: LinesView, bars: BarsView, strips: Stri
 const find = (id) => document.getElementById(id);
 let views = []; // { view, text, note } of every block
 let shape = ""; // which panels and blocks there are
+let reading = document.documentElement.dataset.live === "true"; // a live page has no data yet
 
 function show(data) {
   state.data = data;
@@ -13,7 +14,7 @@ function show(data) {
   facts(data);
   filters(data);
   const blocks = data.panels.flatMap((panel) => panel.blocks);
-  const now = JSON.stringify(data.panels.map((panel) => [panel.id, panel.blocks.map((block) => [block.id, block.kind, block.maps?.length])]));
+  const now = String(reading) + JSON.stringify(data.panels.map((panel) => [panel.id, panel.blocks.map((block) => [block.id, block.kind, block.maps?.length])]));
   if (now !== shape) {
     shape = now;
     build(data);
@@ -43,7 +44,8 @@ function build(data) {
       return root;
     }),
   ));
-  const empty = el("p", { class: "nothing" }, document.documentElement.dataset.live === "true" ? "No runs yet; they will show here by themselves." : "There are no runs.");
+  const none = document.documentElement.dataset.live === "true" ? "No runs yet; they will show here by themselves." : "There are no runs.";
+  const empty = el("p", { class: "nothing" }, reading ? "The runs are being read." : none);
   find("main").replaceChildren(...(sections.length ? sections : [empty]));
   find("contents").replaceChildren(el("ul", {}, ...data.panels.map((panel) => el("li", {}, el("a", { href: `#panel-${panel.id}` }, panel.title)))));
   spy.disconnect();
@@ -65,7 +67,7 @@ function facts(data) {
   for (const run of runs) counts.set(run.status, (counts.get(run.status) ?? 0) + 1);
   const many = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
   find("facts").replaceChildren(
-    `${many(runs.length, "run")} in ${many(data.groups.length, "group")}`,
+    reading ? "reading the runs …" : `${many(runs.length, "run")} in ${many(data.groups.length, "group")}`,
     ...[...counts].flatMap(([status, count]) => [" · ", el("span", { class: `state ${status}` }, counts.size > 1 ? `${count} ${status}` : status)]),
   );
   find("foot").replaceChildren(
@@ -183,7 +185,7 @@ if (root.dataset.live === "true") {
       const answer = await fetch("data.json", { cache: "no-cache" });
       if (!answer.ok) throw new Error(answer.statusText);
       const text = await answer.text();
-      if (text !== last) { last = text; show(JSON.parse(text)); }
+      if (text !== last) { last = text; reading = false; show(JSON.parse(text)); }
       pill.textContent = "● live";
       pill.className = "pill on";
     } catch {
