@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
 from mnemos.client.step import Trainees, train, train_unread, with_losses
-from mnemos.common.devices import AUTO, find_devices, send
+from mnemos.common.devices import AUTO, CPU, find_devices, send
 from mnemos.engines.engine import ClientError, Engine, Runner, blame
 from mnemos.errors import MnemosError
 from mnemos.methods.exchange import State, TrainReply
@@ -137,7 +137,7 @@ class Mirror:
         return replace(request, model=model, buffers=buffers, received=received)
 
     def _copy(self, tensor: Tensor) -> Tensor:
-        if tensor.device == self._device:
+        if tensor.device in (self._device, CPU):  # small things of the host go with what is drawn
             return tensor
         # The original is kept, so that no other tensor can have its identity.
         _, copy = self._copies.setdefault(id(tensor), (tensor, tensor.to(self._device)))

@@ -8,6 +8,7 @@ masked.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -96,42 +97,50 @@ class VmapRunner(DeviceRunner):
             )
         self._per_sample, self._per_client = self._sizes(module)
         self._replicas = [self._replica(device) for device in self.devices]
-        self._proven = self.devices[0] == CPU
+        if self.devices[0] != CPU and not engine.chunk and plan.method.correction.traced is None:
+            # A number that is on record, and not what happens to be free when the run goes on.
+            each = self._per_sample * plan.local.batch + self._per_client
+            self._remember(max(1, int(self._memory() // each)))
+        self._proven = False
         """Whether a whole cohort has been trained in chunks of this size without running out of memory."""
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
-        """The updates of a cohort, chunk after chunk."""
+        """The updates of a cohort, chunk after chunk.
+
+        If a device runs out of memory, chunks are halved for the clients that are left. In the first cohort
+        that is all of them, so that the result is that of the smaller chunks from the start.
+        """
         with intra_op(self.plan.arithmetic.intra_op):
-            if self._proven:
+            if self.devices[0] == CPU:
                 yield from self._trained(cohort)
                 return
-            requests = list(cohort)
-            replies = self._tried(requests)
-            while replies is None:
-                replies = self._tried(requests)
-            self._proven = bool(replies)
-            yield from replies
+            left = deque(cohort)
+            while left:
+                try:
+                    replies = self._trained(list(left))
+                    for reply in replies if self._proven else list(replies):
+                        left.popleft()
+                        yield reply
+                    self._proven = True
+                except torch.OutOfMemoryError as error:
+                    self._halve(list(left), error)
 
-    def _tried(self, requests: list[TrainRequest]) -> list[TrainReply] | None:
-        """The updates of a whole cohort; None if a device has run out of memory: chunks are halved then.
-
-        All of the cohort is trained again, so that the result is that of the smaller chunks from the start.
-        """
-        size = max((len(chunk) for chunk in self._chunks(requests)), default=1)
-        try:
-            return list(self._trained(requests))
-        except torch.OutOfMemoryError as error:
-            if size == 1:
-                raise MnemosError(
-                    f"a device has no memory left for a single client ({str(error).splitlines()[0]}); "
-                    "engine.device=cpu, a smaller local.batch or a smaller model needs less"
-                ) from None
+    def _halve(self, requests: list[TrainRequest], error: torch.OutOfMemoryError) -> None:
+        """Use half as many clients at once from now on."""
+        size = max(len(chunk) for chunk in self._chunks(requests))
+        if size == 1:
+            raise MnemosError(
+                f"a device has no memory left for a single client ({str(error).splitlines()[0]}); "
+                "engine.device=cpu, a smaller local.batch or a smaller model needs less"
+            ) from None
         for device in self.devices:
             release_memory(device)
-        # Kept in the engine's record, and so on resume.
-        self._options = self._options.model_copy(update={"chunk": size // 2})
+        self._remember(size // 2)
+
+    def _remember(self, chunk: int) -> None:
+        """Use this number of clients at once from now on; it is kept in the run's record, and on resume."""
+        self._options = self._options.model_copy(update={"chunk": chunk})
         self.engine = self._options.settled()
-        return None
 
     def _trained(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
         mirrors = [Mirror(device) for device in self.devices]
