@@ -91,5 +91,5 @@ def test_the_reason_is_the_last_that_was_given(tmp_path, monkeypatch):
     monkeypatch.setattr(join, "supernode", supernode)
     monkeypatch.setattr(join, "answer_forever", answer_forever)
     monkeypatch.setattr(join, "time", SimpleNamespace(monotonic=lambda: now, sleep=lambda _: None))
-    with pytest.raises(MnemosError, match="far:1 doesn't let a in: unknown key$"):
+    with pytest.raises(MnemosError, match=r"far:1 doesn't let a in: unknown key$"):
         join.take_part("far:1", Holder("a.npz", tmp_path, "a"), tmp_path, None, lambda _: None)
