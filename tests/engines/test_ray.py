@@ -262,21 +262,21 @@ def stored():
     return ray._private.internal_api.get_memory_info_reply(state).store_stats.object_store_bytes_used
 
 
-def test_fifty_rounds_take_no_more_memory_than_ten(runner):
-    """A model has 2 MB: if one a round were kept anywhere, forty would show."""
+def test_thirty_rounds_take_no_more_memory_than_ten(runner):
+    """A model has 2 MB: if one a round were kept anywhere, twenty would show."""
     changes = {
         "model": {"name": "mlp", "hidden": [6600]},
         "method": "scaffold",
         "local": {"steps": 1, "batch": 8},
         "partition": {"name": "iid", "clients": 4},
         "participation": 1.0,
-        "evaluate": {"every": 50, "test_last": 0},
-        "rounds": 50,
+        "evaluate": {"every": 30, "test_last": 0},
+        "rounds": 30,
     }
     with closing(Federation(experiment(**changes))) as federation:
         assert 4 * len(federation.server.model) > 1.9e6
         memory, known = [], []
-        for _ in range(50):
+        for _ in range(30):
             federation.advance(runner)
             memory.append(resident())
             known.append(len(references()))
