@@ -13,7 +13,8 @@ from mnemos.data.batches import Draw, Loader
 from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
-from mnemos.runs.execute import Silent, resume, start
+from mnemos.runs.execute import resume, start
+from support.interrupt import Stop
 
 PAGE = Path(__file__).parents[2] / "docs/tutorials/change-a-round.md"
 BETA, RATE, STEPS = 0.5, 0.4, 2
@@ -28,14 +29,6 @@ SMALL = {
     "rounds": 4,
     "engine": "serial",
 }
-
-
-class Stop(Silent):
-    """Interrupts a run after two rounds."""
-
-    def round(self, outcome):
-        if outcome.round == 2:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -92,7 +85,7 @@ def test_it_is_resumed_bit_for_bit(file, tmp_path):
     experiment = Experiment.parse({**SMALL, "participation": 0.5, "local": {"batch": 16, "lr": 0.1}})
     runs = [start(experiment, tmp_path / "whole")]
     with pytest.raises(KeyboardInterrupt):
-        start(experiment, tmp_path / "part", stop := Stop())
+        start(experiment, tmp_path / "part", stop := Stop(2))
     runs += [resume(stop.run.path), start(experiment.override({"engine": "threads"}), tmp_path / "threads")]
     for name in ("model.safetensors", "metrics.jsonl"):
         assert len({run.file(name).read_bytes() for run in runs}) == 1

@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
-import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +21,15 @@ import torch
 from mnemos.common.cores import VARIABLE
 from mnemos.data.load import load
 from mnemos.engines.engine import ClientError, Lost, Runner, Work
-from mnemos.engines.ray.connection import Connection, _reach, library
+from mnemos.engines.ray.connection import Connection, library, reach
 from mnemos.engines.ray.crew import Member
-from mnemos.engines.ray.ray_engine import Ray, _Job, _takes
+from mnemos.engines.ray.ray_engine import Job, Ray, takes
 from mnemos.engines.ray.worker import Data, Worker, find
 from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
 from mnemos.runs.run import Run
-from support.processes import LONG, mnemos, started
+from support.processes import LONG, Command, mnemos, started, wait_for
 
 ray = library(local=True)
 BASE = {
@@ -43,7 +41,6 @@ BASE = {
     "evaluate": {"every": 2, "test_last": 1},
     "engine": {"name": "threads", "workers": 2},
 }
-COMMAND = [sys.executable, "-m", "mnemos"]
 
 
 def experiment(**changes):
@@ -58,7 +55,7 @@ def runner():
         patch.setenv(VARIABLE, "4")
         opened = Ray(workers=2).open(plain.plan, load(plain.data), Work(6, 4))
     with opened:
-        assert len(opened._crew.members) == 2
+        assert len(opened.crew.members) == 2
         yield opened
     assert not ray.is_initialized()
 
@@ -115,18 +112,18 @@ def test_the_same_bits_as_on_threads(runner, changes):
 
 def test_what_a_round_shares_is_sent_once(runner):
     """Also where clients of one cohort were sent different models; and nothing of it is kept."""
-    before = runner._broadcasts
+    before = runner.broadcasts
     play(runner)
-    assert runner._broadcasts == before + BASE["rounds"]
+    assert runner.broadcasts == before + BASE["rounds"]
     play(runner, **CASES["own buffers"])
-    assert runner._broadcasts == before + 2 * BASE["rounds"]
-    assert runner._sent is None
+    assert runner.broadcasts == before + 2 * BASE["rounds"]
+    assert runner.sent is None
     with closing(Federation(experiment(participation=1))) as federation:
         tasks = list(federation.requests(1, runner))
         other = list(federation.requests(2, runner))
-        before = runner._broadcasts
+        before = runner.broadcasts
         assert len(list(runner.run([*tasks, *other]))) == 24
-        assert runner._broadcasts == before + 2
+        assert runner.broadcasts == before + 2
 
 
 def test_few_tasks_are_taken_ahead_of_the_updates(runner):
@@ -149,8 +146,8 @@ def test_a_round_that_is_broken_off_leaves_nothing_behind(runner):
         updates = runner.run(federation.requests(1, runner))
         next(updates)
         updates.close()
-    assert not any(member.jobs for member in runner._crew.members)
-    assert not runner._queue
+    assert not any(member.jobs for member in runner.crew.members)
+    assert not runner.queue
     assert_same(play(runner), play())
 
 
@@ -158,7 +155,7 @@ def test_a_worker_killed_in_the_middle_of_a_round_loses_nothing(runner):
     killed = []
 
     def kill(update, layout):
-        busy = [member for member in runner._crew.members if member.jobs]
+        busy = [member for member in runner.crew.members if member.jobs]
         if update.round == 2 and busy and not killed:
             killed.append(busy[0].pid)
             os.kill(busy[0].pid, signal.SIGKILL)
@@ -166,7 +163,7 @@ def test_a_worker_killed_in_the_middle_of_a_round_loses_nothing(runner):
     changes = {"local": {"epochs": 5, "batch": 4}}  # so that it takes a moment
     assert_same(play(runner, (kill,), **changes), play(**changes))
     assert killed
-    assert killed[0] not in [member.pid for member in runner._crew.members]
+    assert killed[0] not in [member.pid for member in runner.crew.members]
 
 
 class Without(Runner):
@@ -200,8 +197,8 @@ def without(client, reason):
 @pytest.mark.parametrize(("kind", "reason"), [("death", "worker died"), ("sleep", "timeout")])
 def test_a_client_that_takes_its_worker_along_is_given_up(runner, monkeypatch, capfd, kind, reason):
     """The others of the round count as ever, and the loss is on record, and nowhere else."""
-    monkeypatch.setattr(runner, "_retries", 1)
-    monkeypatch.setattr(runner, "_timeout", 20.0 if kind == "sleep" else None)
+    monkeypatch.setattr(runner, "retries", 1)
+    monkeypatch.setattr(runner, "timeout", 20.0 if kind == "sleep" else None)
     client, held = victim()
     term = {"name": "support.mishaps:Mishap", "held": held, "kind": kind}
     # Its own part of the plan alone is different: without the client, it does nothing.
@@ -214,37 +211,37 @@ def test_a_client_that_takes_its_worker_along_is_given_up(runner, monkeypatch, c
 
 def test_of_several_clients_of_a_worker_that_died_none_is_blamed(runner, monkeypatch):
     """Each has a worker to itself from then on; whose own dies, too, is given up."""
-    monkeypatch.setattr(runner, "_retries", 0)
-    monkeypatch.setattr(runner._crew, "replace", lambda member: member.jobs.clear())
-    jobs = [_Job(SimpleNamespace(client=client), None, None) for client in (1, 2)]
-    plain, member = _Job(SimpleNamespace(client=3), None, None), Member(None, None)
+    monkeypatch.setattr(runner, "retries", 0)
+    monkeypatch.setattr(runner.crew, "replace", lambda member: member.jobs.clear())
+    jobs = [Job(SimpleNamespace(client=client), None, None) for client in (1, 2)]
+    plain, member = Job(SimpleNamespace(client=3), None, None), Member(None, None)
     member.jobs.extend(jobs)
-    runner._died(member)
-    assert list(runner._queue) == jobs
+    runner.died(member)
+    assert list(runner.queue) == jobs
     assert [(job.alone, job.deaths, job.outcome) for job in jobs] == [(True, 0, None)] * 2
-    runner._queue.clear()
-    assert _takes(member, jobs[0])
+    runner.queue.clear()
+    assert takes(member, jobs[0])
     member.jobs.append(jobs[0])
-    assert not _takes(member, jobs[1])
-    assert not _takes(member, plain)
-    runner._died(member)
+    assert not takes(member, jobs[1])
+    assert not takes(member, plain)
+    runner.died(member)
     assert jobs[0].outcome == Lost(1, "worker died")
-    assert not runner._queue
+    assert not runner.queue
     member.jobs.append(plain)
-    assert not _takes(member, jobs[1])
-    assert _takes(member, replace(plain))
+    assert not takes(member, jobs[1])
+    assert takes(member, replace(plain))
 
 
 def test_an_error_in_a_client_is_raised_and_not_tried_again(runner):
     client, held = victim()
     term = {"name": "support.mishaps:Mishap", "held": held, "kind": "error"}
-    pids = [member.pid for member in runner._crew.members]
+    pids = [member.pid for member in runner.crew.members]
     with pytest.raises(
         ClientError, match=f"client {client} failed in round 1: ZeroDivisionError: no way"
     ) as raised:
         play(runner, method={"name": "fedavg", "terms": [term]})
     assert "mishaps.py" in raised.value.__cause__.__notes__[0]  # where it happened, at the worker
-    assert [member.pid for member in runner._crew.members] == pids
+    assert [member.pid for member in runner.crew.members] == pids
     assert_same(play(runner), play())
 
 
@@ -265,30 +262,27 @@ def stored():
     return ray._private.internal_api.get_memory_info_reply(state).store_stats.object_store_bytes_used
 
 
-def test_fifty_rounds_take_no_more_memory_than_ten(runner):
-    """A model has 2 MB: if one a round were kept anywhere, forty would show."""
+def test_thirty_rounds_take_no_more_memory_than_ten(runner):
+    """A model has 2 MB: if one a round were kept anywhere, twenty would show."""
     changes = {
         "model": {"name": "mlp", "hidden": [6600]},
         "method": "scaffold",
         "local": {"steps": 1, "batch": 8},
         "partition": {"name": "iid", "clients": 4},
         "participation": 1.0,
-        "evaluate": {"every": 50, "test_last": 0},
-        "rounds": 50,
+        "evaluate": {"every": 30, "test_last": 0},
+        "rounds": 30,
     }
     with closing(Federation(experiment(**changes))) as federation:
         assert 4 * len(federation.server.model) > 1.9e6
         memory, known = [], []
-        for _ in range(50):
+        for _ in range(30):
             federation.advance(runner)
             memory.append(resident())
             known.append(len(references()))
     assert memory[-1] - memory[9] < 30e6
     assert known[-1] - known[9] < 10  # a worker that is just being replaced has some
-    until = time.monotonic() + 60  # what is let go of is taken back a moment later
-    while stored() > 4e6 and time.monotonic() < until:
-        time.sleep(0.2)
-    assert stored() <= 4e6
+    wait_for(lambda: stored() <= 4e6, "the store to take back what was let go of")
 
 
 # clusters that are there already, and those that aren't
@@ -299,28 +293,14 @@ def test_a_command_uses_a_cluster_is_interrupted_and_goes_on(runner, tmp_path):
     changes = {"evaluate": {"every": 1, "test_last": 1}}
     (tmp_path / "experiment.yaml").write_text(experiment(**changes).to_yaml())
     words = ["experiment.yaml", f"engine={{name: ray, workers: 1, address: '{address}'}}"]
-    process = subprocess.Popen(
-        [*COMMAND, "run", *words, "rounds=100000", "--json"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,
-    )
-    hangs = threading.Timer(LONG, process.kill)  # which ends what it has to say
-    hangs.start()
-    try:
-        said = [process.stderr.readline() for _ in range(3)]
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        answer, rest = process.communicate(timeout=60)
-    finally:
-        hangs.cancel()
-        process.kill()
-        process.wait(60)
-    assert process.returncode == 130, rest
-    assert said[1] == f"engine ray, workers 1, cpus 1.0, address {address}, retries 2\n"
-    assert said[2].startswith("round 1/100000")
-    facts = json.loads(answer)
+    with Command("run", *words, "rounds=100000", "--json", cwd=tmp_path) as command:
+        said = [command.line(number, "err") for number in (1, 2)]
+        os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does
+        done = command.ended()
+    assert done.code == 130, done.err
+    assert said[0] == f"engine ray, workers 1, cpus 1.0, address {address}, retries 2"
+    assert said[1].startswith("round 1/100000")
+    facts = json.loads(done.out)
     assert facts["status"] == "interrupted"
     run = Run(tmp_path / facts["run"])
     assert run.saved_rounds >= 1
@@ -339,7 +319,7 @@ def test_a_cluster_of_its_own_lets_in_only_who_has_the_token(runner):
     stranger = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     for who, welcome in ((dict(os.environ), True), (stranger, False)):
         done = subprocess.run(
-            [sys.executable, "-c", script], env=who, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", script], env=who, capture_output=True, text=True, timeout=LONG
         )
         assert (done.stdout == "welcome\n") == welcome
     assert "AuthenticationError" in done.stderr
@@ -348,7 +328,7 @@ def test_a_cluster_of_its_own_lets_in_only_who_has_the_token(runner):
 def test_a_node_that_dies_loses_nothing(tmp_path):
     """Two nodes of a cluster that is there already; the second one has read the data from its own files."""
     script = """
-        import torch
+        import ray
         from contextlib import closing
         from ray.cluster_utils import Cluster
         from mnemos.federation.federation import Federation
@@ -360,14 +340,14 @@ def test_a_node_that_dies_loses_nothing(tmp_path):
             described = experiment(engine={"name": "ray", "address": cluster.address})
             with closing(Federation(described)) as federation:
                 with federation.open() as runner:
-                    ray, members = runner._ray, list(runner._crew.members)
+                    members = list(runner.crew.members)
                     assert len({member.node for member in members}) == 2
-                    (place,) = [place for place in runner._crew._places.values() if place.here]
+                    (place,) = [place for place in runner.crew.places.values() if place.here]
                     assert ray.get(place.here[0])
                     outcomes = [federation.advance(runner) for _ in range(2)]
                     cluster.remove_node(second, allow_graceful=False)
                     outcomes += [federation.advance(runner) for _ in range(2)]
-                    assert [member.ready for member in runner._crew.members].count(True) == 1
+                    assert [member.ready for member in runner.crew.members].count(True) == 1
                 assert not ray.is_initialized()
             assert_same((federation, outcomes), play())
             print("the same")
@@ -404,7 +384,7 @@ def test_data_are_taken_from_a_nodes_own_files_only_if_they_are_the_same(monkeyp
 
 def test_a_wrong_address_is_one_sentence(tmp_path):
     with started(["run", "engine={name: ray, address: '127.0.0.1:1'}"], tmp_path) as process:
-        process.join(60)
+        process.join(LONG)
     assert process.exitcode == 2
     (line,) = (tmp_path / "err").read_text().splitlines()
     assert line.startswith("error: engine.address: there is no Ray cluster to be had at '127.0.0.1:1'")
@@ -416,7 +396,7 @@ def test_an_address_has_a_host_and_a_port(address):
     with pytest.raises(
         ConfigError, match=r"engine\.address: found .*; allowed: auto, HOST:PORT, ray://HOST:PORT"
     ):
-        _reach(address)
+        reach(address)
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):
@@ -438,9 +418,9 @@ def test_a_cluster_without_room_for_a_worker_is_refused(runner):
 
 def test_a_run_pauses_when_no_worker_is_left(runner, monkeypatch):
     """And none can be started, such as one with more CPUs than any machine has: there may be others later."""
-    actor = ray.remote(Worker).options(num_cpus=1000).remote(runner._crew._path)
+    actor = ray.remote(Worker).options(num_cpus=1000).remote(runner.crew.path)
     monkeypatch.setattr("mnemos.engines.ray.ray_engine.PATIENCE", 1.0)
-    monkeypatch.setattr(runner._crew, "members", [Member(actor, actor.greet.remote())])
+    monkeypatch.setattr(runner.crew, "members", [Member(actor, actor.greet.remote())])
     wait = ray.wait
 
     def bounded(references, *, num_returns, timeout):

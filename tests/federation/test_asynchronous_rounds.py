@@ -1,6 +1,5 @@
 """Federations under clocks: what arrives is applied, nothing else changes."""
 
-from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -16,6 +15,7 @@ from mnemos.federation.federation import Federation
 from mnemos.methods.method import methods
 from mnemos.runs.execute import resume
 from support.interrupt import Stop
+from support.play import play as play_all
 
 BASE = {
     "partition": {"name": "label-dirichlet", "clients": 8, "alpha": 0.5},
@@ -31,11 +31,7 @@ SPEEDS = {"spread": 0.7, "jitter": 0.1, "stragglers": {"share": 0.2}}
 
 def play(count=6, /, checks=(), spy=None, **changes):
     """A federation after some rounds, and what they left behind."""
-    federation = Federation(Experiment.parse({**BASE, "rounds": count, **changes}), checks)
-    with closing(federation), federation.open() as runner:
-        if spy is not None:
-            runner = spy(runner)
-        return federation, [federation.advance(runner) for _ in range(count)]
+    return play_all(Experiment.parse({**BASE, "rounds": count, **changes}), count, checks, spy)
 
 
 def values(outcomes, name):

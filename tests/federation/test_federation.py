@@ -7,13 +7,11 @@ from mnemos.data.stream import Flow, Stream, streams
 from mnemos.errors import ConfigError, DivergedError, PausedError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
+from support.play import play
 
 
 def advance(federation, rounds=1):
-    with federation.open() as runner:
-        outcomes = [federation.advance(runner) for _ in range(rounds)]
-    federation.close()
-    return outcomes
+    return play(federation, rounds)[1]
 
 
 def values(outcome, name):

@@ -24,6 +24,7 @@ from mnemos.runs.run import Run
 from mnemos.selection import Selection
 from mnemos.vector import square_sum
 from support.interrupt import Stop
+from support.play import play
 
 CLIP = 0.1
 NOISE = {"name": "gaussian", "clip": CLIP, "noise": 2.0}
@@ -47,14 +48,6 @@ def experiment(privacy=NOISE, **changes):
     )
 
 
-def play(description, checks=()):
-    federation = Federation(description, checks)
-    with federation.open() as runner:
-        outcomes = [federation.advance(runner) for _ in range(federation.experiment.rounds)]
-    federation.close()
-    return federation, outcomes
-
-
 def values(outcomes, name):
     found = [record.value for outcome in outcomes for record in outcome.records if record.name == name]
     return [value for value in found if not math.isnan(value)]
@@ -74,8 +67,8 @@ def test_a_round_by_hand():
     """x + 1/m (Σ Δₖ min(1, C / ‖Δₖ‖) + z C n): m = 4 are expected, whoever comes; Δₖ is what the same client
     sends without privacy."""
     private, plain = [], []
-    federation, _ = play(experiment(rounds=1), (seen_by(private),))
-    play(experiment("none", rounds=1), (seen_by(plain),))
+    federation, _ = play(experiment(rounds=1), checks=(seen_by(private),))
+    play(experiment("none", rounds=1), checks=(seen_by(plain),))
     assert [one.client for one in private] == [one.client for one in plain]
     noise = rng.normal(federation.layout.size + 1, 0, "privacy", 1)[:-1]
     total = sum(clipped(one.delta, CLIP)[0] for one in plain)
@@ -165,9 +158,9 @@ def test_who_vanishes_or_is_rejected_counts_as_nothing():
     def refuse(update, layout):
         return "not today" if update.client != 3 else None
 
-    federation, _ = play(experiment(rounds=1, participation=1.0), (refuse,))
+    federation, _ = play(experiment(rounds=1, participation=1.0), checks=(refuse,))
     updates = []
-    play(experiment(rounds=1, participation=1.0), (seen_by(updates),))
+    play(experiment(rounds=1, participation=1.0), checks=(seen_by(updates),))
     (third,) = [one.delta for one in updates if one.client == 3]
     noise = rng.normal(federation.layout.size + 1, 0, "privacy", 1)[:-1]
     begin = Federation(experiment()).server.model
@@ -175,7 +168,7 @@ def test_who_vanishes_or_is_rejected_counts_as_nothing():
 
 
 def test_if_all_are_rejected_there_is_noise():
-    federation, outcomes = play(experiment(rounds=2), (lambda update, layout: "not today",))
+    federation, outcomes = play(experiment(rounds=2), checks=(lambda update, layout: "not today",))
     moved = 4 * (federation.server.model - Federation(experiment()).server.model)
     noise = sum(rng.normal(federation.layout.size + 1, 0, "privacy", number)[:-1] for number in (1, 2))
     torch.testing.assert_close(moved, 2.0 * CLIP * noise, atol=1e-6, rtol=1e-5)
@@ -257,7 +250,7 @@ def test_drop_outs_are_drawn_anew_when_a_paused_run_goes_on(tmp_path):
 def test_free_riders_are_clipped_like_others():
     updates = []
     riders = {"name": "free-riders", "share": 1.0, "kind": "noise", "scale": 1e6}
-    play(experiment(rounds=2, faults=[riders]), (seen_by(updates),))
+    play(experiment(rounds=2, faults=[riders]), checks=(seen_by(updates),))
     assert updates
     assert all(math.sqrt(square_sum(one.delta)) <= CLIP for one in updates)
 

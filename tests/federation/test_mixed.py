@@ -27,6 +27,7 @@ from mnemos.models.mixed import CoDistillation
 from mnemos.runs.execute import resume
 from mnemos.vector import Layout
 from support.interrupt import Stop
+from support.play import play as play_all
 
 NARROW = {"name": "mlp", "hidden": [6]}
 WIDE = {"name": "mlp", "hidden": [9], "norm": "batch"}
@@ -48,9 +49,7 @@ BASE = {
 
 def play(count=3, /, **changes):
     """A federation after some rounds, and what they left behind."""
-    federation = Federation(Experiment.parse({**BASE, **changes}))
-    with closing(federation), federation.open() as runner:
-        return federation, [federation.advance(runner) for _ in range(count)]
+    return play_all(Experiment.parse({**BASE, **changes}), count)
 
 
 def values(outcome, name, client=None):

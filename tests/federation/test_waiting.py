@@ -10,6 +10,7 @@ from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
 from support.interrupt import assert_repeatable
+from support.play import play as play_all
 
 TIMES = {0: 1.0, 1: 2.0, 2: 3.0, 3: 5.0, 4: 8.0, 5: 30.0}
 """Of a step; with four steps a round these clients take 4, 8, 12, 20, 32 and 120."""
@@ -31,11 +32,7 @@ def experiment(clock=None, **changes):
 
 
 def play(description, rounds=1):
-    federation = Federation(description)
-    with federation.open() as runner:
-        outcomes = [federation.advance(runner) for _ in range(rounds)]
-    federation.close()
-    return federation, outcomes
+    return play_all(description, rounds)
 
 
 def named(outcome, name):

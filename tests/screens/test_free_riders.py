@@ -11,6 +11,7 @@ from mnemos.federation.federation import Federation
 from mnemos.methods.exchange import Cohort, TrainReply
 from mnemos.screens.free_riders import FreeRiderScreen
 from mnemos.vector import Layout
+from support.play import each_round
 
 LAYOUT = Layout.of(nn.Sequential(nn.Conv2d(8, 16, 3), nn.Flatten(), nn.Linear(16, 10)))
 
@@ -118,10 +119,8 @@ def test_in_a_federation_they_are_put_aside_from_the_first_round_on(kind):
         )
     )
     riders = set(federation.experiment.faults[0].clients(10, 0).tolist())
-    accused = []
-    with federation.open() as runner:
-        for _ in range(15):
-            records = federation.advance(runner).records
-            accused.append({r.client for r in records if r.name.startswith("rejected: free rider")})
-    federation.close()
+    accused = [
+        {record.client for record in outcome.records if record.name.startswith("rejected: free rider")}
+        for outcome in each_round(federation)
+    ]
     assert accused == 15 * [riders]

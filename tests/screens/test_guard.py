@@ -14,6 +14,7 @@ from mnemos.methods.exchange import Server, TrainReply
 from mnemos.screens.guard import BoundsCheck, Guard
 from mnemos.screens.statistics import Distance
 from mnemos.vector import Layout
+from support.play import play as play_all
 
 NOTHING = torch.zeros(0)
 FLAT = Layout.of(nn.Linear(1, 1))
@@ -293,15 +294,9 @@ BATCH_NORM = {"name": "mlp", "hidden": [12], "norm": "batch"}
 
 def play(**changes):
     """The server after all rounds, and what was noted of clients."""
-    federation = Federation(Experiment.parse({**BASE, **changes}))
-    noted = []
-    with closing(federation), federation.open() as runner:
-        for _ in range(BASE["rounds"]):
-            outcome = federation.advance(runner)
-            noted += [
-                record.name for record in outcome.records if record.name.startswith(("rejected", "short"))
-            ]
-    return federation, noted
+    federation, outcomes = play_all(Experiment.parse({**BASE, **changes}), BASE["rounds"])
+    names = (record.name for outcome in outcomes for record in outcome.records)
+    return federation, [name for name in names if name.startswith(("rejected", "short"))]
 
 
 @pytest.mark.parametrize(

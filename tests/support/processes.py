@@ -81,6 +81,7 @@ def forked(function, *arguments):
 class Command:
     """`mnemos` with some words in a process of its own, which ends with the block it is used in.
 
+    It is the first of its group, as a command at a terminal is.
     `patches` are other values of names in modules, such as {"mnemos.deployment.join.HELD": 5.0}.
     """
 
@@ -197,6 +198,7 @@ class _Surroundings:
 
 
 def _command(words, surroundings):
+    os.setpgid(0, 0)
     _print_into(surroundings.said)
     os.chdir(surroundings.folder)
     os.environ.clear()

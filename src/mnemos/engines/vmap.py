@@ -116,6 +116,7 @@ class VmapRunner(DeviceRunner):
                 return
             left = deque(cohort)
             while left:
+                refused = ""
                 try:
                     replies = self._trained(list(left))
                     for reply in replies if self._proven else list(replies):
@@ -123,16 +124,18 @@ class VmapRunner(DeviceRunner):
                         yield reply
                     self._proven = True
                 except torch.OutOfMemoryError as error:
-                    self._halve(list(left), error)
+                    refused = str(error)
+                if refused:  # not inside `except`, where the error still holds what has been allocated
+                    self._halve(list(left), refused)
 
-    def _halve(self, requests: list[TrainRequest], error: torch.OutOfMemoryError) -> None:
-        """Use half as many clients at once from now on."""
+    def _halve(self, requests: list[TrainRequest], refused: str) -> None:
+        """Use half as many clients at once from now on; `refused`: what the device has said."""
         size = max(len(chunk) for chunk in self._chunks(requests))
         if size == 1:
             raise MnemosError(
-                f"a device has no memory left for a single client ({str(error).splitlines()[0]}); "
+                f"a device has no memory left for a single client ({refused.splitlines()[0]}); "
                 "engine.device=cpu, a smaller local.batch or a smaller model needs less"
-            ) from None
+            )
         for device in self.devices:
             release_memory(device)
         self._remember(size // 2)

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,16 @@ def dump_yaml(value: Any) -> str:
 
 def inline_yaml(value: Any) -> str:
     """A value as YAML in one line."""
+    return _inline_text(value) if type(value) is str else _inline(value)
+
+
+@lru_cache(4096)
+def _inline_text(text: str) -> str:
+    """Text in one line: mostly names, which are the same again and again."""
+    return _inline(text)
+
+
+def _inline(value: Any) -> str:
     text = yaml.dump(
         [value], Dumper=_Inline, default_flow_style=True, width=math.inf, allow_unicode=True, sort_keys=False
     )

@@ -85,7 +85,7 @@ def _start(ray: Any, cpus: int) -> None:
 
 
 def _join(ray: Any, address: str) -> None:
-    _reach(address)
+    reach(address)
     try:
         with _calm():
             ray.init(address, **_silent())
@@ -102,7 +102,7 @@ def _silent() -> dict[str, Any]:
     return {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
-def _reach(address: str) -> None:
+def reach(address: str) -> None:
     """Raise a ConfigError for the address of a machine or port that doesn't answer."""
     if address == "auto":
         return

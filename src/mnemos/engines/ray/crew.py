@@ -53,7 +53,8 @@ class Crew:
         """Begin to start `workers` workers of `cpus` CPUs each, or as many as the cluster has room for."""
         self._ray = ray
         self._plan, self._source = as_text(plan), json.dumps(plan.data.dump())
-        self._path = [entry or str(Path.cwd()) for entry in sys.path]
+        self.path = [entry or str(Path.cwd()) for entry in sys.path]
+        """This process's module path, which workers get."""
         room = sum(int(node["Resources"].get("CPU", 0) // cpus) for node in ray.nodes() if node["Alive"])
         if not room:
             raise ConfigError(f"found {cpus:g}; no machine of the cluster has as many CPUs", "engine.cpus")
@@ -62,7 +63,8 @@ class Crew:
         )
         self._data = Data.of(dataset)
         self._sent = ray.put(self._data)
-        self._places = {ray.get_runtime_context().get_node_id(): Places(self._sent)}
+        self.places = {ray.get_runtime_context().get_node_id(): Places(self._sent)}
+        """Where the workers of each machine find the data, by the machine's id."""
         self._died_early = 0
         self.members = [self._hire() for _ in range(min(workers, room))]
 
@@ -117,11 +119,11 @@ class Crew:
         for member in self.members:
             self._kill(member)
         self.members.clear()
-        self._places.clear()
+        self.places.clear()
         self._sent = None
 
     def _hire(self) -> Member:
-        actor = self._actors.remote(self._path)
+        actor = self._actors.remote(self.path)
         return Member(actor, actor.greet.remote())
 
     def _kill(self, member: Member) -> None:
@@ -135,16 +137,16 @@ class Crew:
 
     def _place(self, node: str) -> Places:
         """Where a machine's workers find the data; the first time, a process there looks in its files."""
-        if node not in self._places:
+        if node not in self.places:
             strategies = require("ray.util.scheduling_strategies", "ray", "ray")
             affinity = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
             # The process ends after this one task; the data that it has found stays in the object store.
             look = self._ray.remote(
                 num_cpus=0, num_returns=2, max_retries=0, max_calls=1, scheduling_strategy=affinity
             )(find)
-            found, own = look.remote(self._source, self._fingerprint, self._path)
-            self._places[node] = Places(self._sent, (found, own))
-        return self._places[node]
+            found, own = look.remote(self._source, self._fingerprint, self.path)
+            self.places[node] = Places(self._sent, (found, own))
+        return self.places[node]
 
 
 def _refused(cause: Exception) -> MnemosError:

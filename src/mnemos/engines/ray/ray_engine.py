@@ -55,7 +55,7 @@ class Ray(Engine):
 
 
 @dataclass(eq=False)
-class _Job:
+class Job:
     """A request, and its result once there is one."""
 
     request: TrainRequest
@@ -81,20 +81,25 @@ class RayRunner(Runner):
 
     def __init__(self, engine: Ray, plan: Plan, ray: Any, crew: Crew, opened: ExitStack) -> None:
         super().__init__(engine, plan)
-        self._ray, self._crew, self._opened = ray, crew, opened
-        self._retries, self._timeout = engine.retries, engine.timeout
-        self._queue: deque[_Job] = deque()
+        self._ray, self._opened = ray, opened
+        self.crew = crew
+        """The workers."""
+        self.retries, self.timeout = engine.retries, engine.timeout
+        self.queue: deque[Job] = deque()
+        """Jobs that no worker has yet."""
+        self.sent: tuple[TrainRequest, Any] | None = None
+        """The last request whose shared part was sent, and a reference to that part; None between rounds."""
+        self.broadcasts = 0
+        """How many shared parts were sent."""
         self._plan: tuple[Plan, str] = plan, as_text(plan)
-        self._sent: tuple[TrainRequest, Any] | None = None
-        self._broadcasts = 0
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
         """Train the clients of a cohort, with at most two requests for each worker at a time."""
-        jobs: deque[_Job] = deque()
+        jobs: deque[Job] = deque()
         try:
             for request in cohort:
                 jobs.append(self._job(request))
-                if len(jobs) >= _EACH * len(self._crew.members):
+                if len(jobs) >= _EACH * len(self.crew.members):
                     yield self._next(jobs)
             while jobs:
                 yield self._next(jobs)
@@ -105,11 +110,11 @@ class RayRunner(Runner):
         """End the workers, and the cluster if it was started for them."""
         self._opened.close()
 
-    def _job(self, request: TrainRequest) -> _Job:
+    def _job(self, request: TrainRequest) -> Job:
         """Queue a request, and give it to a worker if one is free."""
         first, shared = self._broadcast(request)
-        job = _Job(request, shared, own_of(request, first))
-        self._queue.append(job)
+        job = Job(request, shared, own_of(request, first))
+        self.queue.append(job)
         self._give_out()
         return job
 
@@ -121,12 +126,12 @@ class RayRunner(Runner):
         """
         if request.plan is not self._plan[0]:
             self._plan = request.plan, as_text(request.plan)
-        if self._sent is None or not _alike(request, self._sent[0]):
-            self._broadcasts += 1
-            self._sent = request, self._ray.put(shared_of(request, self._plan[1], self._broadcasts))
-        return self._sent
+        if self.sent is None or not _alike(request, self.sent[0]):
+            self.broadcasts += 1
+            self.sent = request, self._ray.put(shared_of(request, self._plan[1], self.broadcasts))
+        return self.sent
 
-    def _next(self, jobs: deque[_Job]) -> TrainReply | Lost:
+    def _next(self, jobs: deque[Job]) -> TrainReply | Lost:
         """Wait for the outcome of the first job, and remove it from the queue."""
         job = jobs.popleft()
         while job.outcome is None:
@@ -135,14 +140,14 @@ class RayRunner(Runner):
 
     def _wait(self) -> None:
         """Wait until a worker is ready or has answered or is overdue, and act on that."""
-        members = self._crew.members
+        members = self.crew.members
         starting = {member.step: member for member in members if not member.ready}
         working = {job.answer: (member, job) for member in members for job in member.jobs}
         done, _ = self._ray.wait([*starting, *working], num_returns=1, timeout=self._patience(members))
         if not done:
             self._overdue(members)
         elif done[0] in starting:
-            self._crew.advance(starting[done[0]])
+            self.crew.advance(starting[done[0]])
         else:
             self._answered(*working[done[0]])
         self._give_out()
@@ -152,21 +157,21 @@ class RayRunner(Runner):
         begun = [member.since for member in members if member.jobs]
         if not begun:
             return PATIENCE
-        return None if self._timeout is None else max(0.0, min(begun) + self._timeout - time.monotonic())
+        return None if self.timeout is None else max(0.0, min(begun) + self.timeout - time.monotonic())
 
     def _overdue(self, members: list[Member]) -> None:
         """Give up the clients whose time is over; pause the run if there is no worker left."""
         busy = [member for member in members if member.jobs]
         if not busy:
             raise PausedError(f"the cluster has had no worker for {PATIENCE:.0f} s: all have died")
-        assert self._timeout is not None
+        assert self.timeout is not None
         for member in busy:
-            if time.monotonic() - member.since >= self._timeout:
+            if time.monotonic() - member.since >= self.timeout:
                 job = member.jobs.popleft()
                 job.end(Lost(job.request.client, "timeout"))
                 self._replace(member)
 
-    def _answered(self, member: Member, job: _Job) -> None:
+    def _answered(self, member: Member, job: Job) -> None:
         """Read a worker's answer; if the worker has died instead, have its jobs done again."""
         try:
             update = update_of(self._ray.get(job.answer))
@@ -174,13 +179,13 @@ class RayRunner(Runner):
             error.cause.add_note(f"At the worker:\n{error}")
             blame(job.request, error.cause)
         except self._ray.exceptions.RayError:
-            self._died(member)
+            self.died(member)
         else:
             member.jobs.remove(job)
             member.since = time.monotonic()
             job.end(update)
 
-    def _died(self, member: Member) -> None:
+    def died(self, member: Member) -> None:
         """Have the jobs of a dead worker done again.
 
         If it had several, any of them may have killed it: its last answer can be lost with it, so the first
@@ -190,42 +195,42 @@ class RayRunner(Runner):
         for job in member.jobs:
             job.alone = True
         if len(member.jobs) == 1:
-            only: _Job = member.jobs[0]
+            only: Job = member.jobs[0]
             only.deaths += 1
-            if only.deaths > self._retries:
+            if only.deaths > self.retries:
                 member.jobs.popleft().end(Lost(only.request.client, "worker died"))
         self._replace(member)
 
     def _replace(self, member: Member) -> None:
         """Replace a worker, and put the jobs that it hasn't answered at the front of the queue."""
-        self._queue.extendleft(reversed(member.jobs))
-        self._crew.replace(member)
+        self.queue.extendleft(reversed(member.jobs))
+        self.crew.replace(member)
 
     def _give_out(self) -> None:
         """Give queued jobs to workers that can take them, the least busy first."""
-        while self._queue:
-            job = self._queue[0]
-            free = [member for member in self._crew.members if _takes(member, job)]
+        while self.queue:
+            job = self.queue[0]
+            free = [member for member in self.crew.members if takes(member, job)]
             if not free:
                 break
             member = min(free, key=lambda member: len(member.jobs))
             if not member.jobs:
                 member.since = time.monotonic()
             job.answer = member.actor.train.remote(job.shared, job.own)
-            member.jobs.append(self._queue.popleft())
+            member.jobs.append(self.queue.popleft())
 
     def _forget(self) -> None:
         """Cancel the jobs that are left when a round is over or was broken off."""
-        self._sent = None
-        self._queue.clear()
-        for member in self._crew.members:
+        self.sent = None
+        self.queue.clear()
+        for member in self.crew.members:
             for job in member.jobs:
                 with suppress(self._ray.exceptions.RayError):
                     self._ray.cancel(job.answer)
             member.jobs.clear()
 
 
-def _takes(member: Member, job: _Job) -> bool:
+def takes(member: Member, job: Job) -> bool:
     """Whether a worker can take a job now."""
     if not member.jobs:
         return member.ready
