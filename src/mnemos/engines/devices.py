@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
@@ -31,6 +31,15 @@ class DeviceEngine(Engine):
         AUTO,
         description="auto (an accelerator if there is one), cpu, cuda, cuda:1, xpu, mps, or a list of them",
     )
+
+    @field_validator("device", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """Refuse what is neither a name nor a list of names, such as the number of a device."""
+        names = value if isinstance(value, list | tuple) else [value]
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError(f"found {value!r}; expected a device's name, such as cuda:0, or a list of names")
+        return value
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
