@@ -79,8 +79,8 @@ def test_without_its_device_a_run_does_not_go_on(run, tmp_path):
 def test_on_another_device_it_goes_on_and_says_from_when(run, tmp_path):
     how = ended("resume", "runs/made", "--rounds", 5, "--device", "cpu", cwd=tmp_path)
     warning = (
-        "warning: engine.device: rounds before 4 were done on pretend:0 (Pretend accelerator 0), those from 4 "
-        "on are done on cpu: last bits differ"
+        "warning: engine.device: rounds before 4 were done on pretend:0 (Pretend accelerator 0), those from "
+        "4 on are done on cpu: last bits differ"
     )
     assert warning in how.err.splitlines()
     assert run.status.rounds == 5
@@ -110,7 +110,7 @@ def test_with_its_device_it_goes_on_there_as_if_it_had_not_ended(run, tmp_path):
 def test_from_python(run):
     with pytest.raises(ConfigError, match=r"was made on pretend:0 \(Pretend accelerator 0\), which isn't"):
         mnemos.resume(run.path, 4)
-    with pytest.raises(ConfigError, match="engine.device: there is no device 'pretend:1'; there is cpu"):
+    with pytest.raises(ConfigError, match="there is no device 'pretend:1'; there is cpu"):
         mnemos.resume(run.path, 4, device="pretend:1")
     assert mnemos.resume(run.path, 4, device="cpu").status.rounds == 4
 
@@ -163,7 +163,5 @@ def test_which_engine_goes_on(tmp_path, used, first, device, expected):
 
 
 def test_an_engine_without_devices_refuses_them(tmp_path):
-    with pytest.raises(
-        ConfigError, match="threads trains on the CPU alone; engines that take a device: auto"
-    ):
+    with pytest.raises(ConfigError, match="threads trains on the CPU alone; engines that take a device"):
         engine_for(Run(tmp_path), Threads(), Threads(), ["cpu"])

@@ -48,20 +48,25 @@ class DeviceEngine(Engine):
 
     def on_device(self, arithmetic: Arithmetic) -> Arithmetic:
         """The arithmetic with the kind of device, and how exact it is asked to be there."""
-        kind = self.devices[0].type
-        return arithmetic.model_copy(
-            update={
-                "device": kind,
-                "deterministic": self.exact and kind != "cpu",
-                # Apple's convolutions have been wrong for channels-last images.
-                "channels_last": arithmetic.channels_last and kind != "mps",
-            }
-        )
+        asked = arithmetic.model_copy(update={"deterministic": self.exact})
+        return arithmetic_on(self.devices[0].type, asked)
 
     def settled(self) -> Self:
         """The engine with the names of the devices that it has found, for a run's record."""
         names = tuple(map(str, self.devices))
         return self.model_copy(update={"device": names[0] if len(names) == 1 else names})
+
+
+def arithmetic_on(kind: str, arithmetic: Arithmetic) -> Arithmetic:
+    """An arithmetic as it is on a kind of device."""
+    return arithmetic.model_copy(
+        update={
+            "device": kind,
+            "deterministic": arithmetic.deterministic and kind != "cpu",
+            # Apple's convolutions have been wrong for channels-last images.
+            "channels_last": arithmetic.channels_last and kind != "mps",
+        }
+    )
 
 
 class DeviceRunner(Runner):

@@ -49,7 +49,7 @@ class UsedDevices:
         return new
 
     def change(self, engine: Engine, round: int) -> str:
-        """A warning if rounds from `round` on aren't done on the device that those before were; or nothing."""
+        """A warning if rounds from `round` on aren't done on the device of those before; else empty."""
         if not self._used:
             return ""
         before, now = _called(self._used[-1].get("device"), self._device), _called(*_names(engine))

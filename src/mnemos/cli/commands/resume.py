@@ -30,8 +30,6 @@ def resume(
     """
     observer = observe(watch(quiet), track or [])
     with ending(observer, as_json):
-        run = asking(
-            lambda said: execute.resume(path, rounds, observer, trust=said, device=split_devices(device)),
-            trust,
-        )
+        names = split_devices(device)
+        run = asking(lambda said: execute.resume(path, rounds, observer, trust=said, device=names), trust)
         report_run(run, as_json)
