@@ -12,7 +12,7 @@ from mnemos.cli.doctor.versions import build_of
 
 NVIDIA, AMD = Path("/proc/driver/nvidia/version"), Path("/dev/kfd")
 """What the system has if there is a card of that maker, with its driver."""
-_GUIDE = "docs/guides/engines.md says how to install PyTorch for it"
+_GUIDE = "docs/guides/install.md says how to install PyTorch for it"
 
 
 def examine_devices(torch: ModuleType | None) -> Section:
