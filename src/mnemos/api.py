@@ -40,14 +40,19 @@ def resume(
     observer: execute.Observer | None = None,
     track: Iterable[Spec] = (),
     trust: Trust = False,
+    device: str | Sequence[str] | None = None,
 ) -> Run:
     """Continue an interrupted run, or a finished one until round `rounds`, and return it.
+
+    It goes on with the devices that it was made on, or with those that `device` names: then last bits differ
+    from there on.
 
     A run that comes from another person may name code by import path. Such code is imported only if it is
     trusted: `trust=True` trusts all of it, a collection of import paths trusts these. Code that you have run
     here before needs no trust.
     """
-    return execute.resume(path, rounds, observe(observer, track), trust=trust)
+    devices = device if device is None or isinstance(device, str) else list(device)
+    return execute.resume(path, rounds, observe(observer, track), trust=trust, device=devices)
 
 
 def compare(

@@ -213,6 +213,40 @@ case("unknown field in a recipe", "run recipe.yaml", WRONG, "partiton: unknown",
      make=recipe("partiton: iid"))
 case("number as a field", "run recipe.yaml", WRONG, "1: unknown field", "allowed:", make=recipe("1: 2"))
 
+# Devices, on a machine that has none but the CPU.
+case("a device that isn't there", "run --device cuda:7", WRONG, "engine.device: there is no device 'cuda:7'",
+     "there is cpu")
+case("a device by another name", "run --device gpu", WRONG, "engine.device: there is no device 'gpu'",
+     "mean 'cuda'?", "there is cpu")
+case("a second device by another name", "run --device rocm:1", WRONG, "'rocm:1'", "mean 'cuda:1'?")
+case("a misspelt device", "run --device cdua", WRONG, "engine.device: ", "mean 'cuda'?")
+case("a device without a name", "run --device cpu,", WRONG, "engine.device: there is no device ''")
+case("the CPU twice", "run --device cpu,cpu", WRONG, "engine.device: found cpu, cpu", "twice")
+case("a device's number", "run engine.device=0", WRONG, "engine.device: found 0", "such as cuda:0")
+case("no devices", "run 'engine.device=[]'", WRONG, "engine.device: found no device", "allowed: auto")
+case("a device for threads", "run --engine threads --device cuda", WRONG, "engine.device: found 'cuda'",
+     "threads trains on the CPU alone", "auto, serial, vmap")
+case("a device for owners", "run --engine flower --device cuda", WRONG, "engine.device: found 'cuda'",
+     "each owner chooses its own, by 'mnemos federate join --device'")
+case("a device of the experiment", "run device=cuda", WRONG, "device: unknown field",
+     "did you mean 'engine.device'?")
+case("a device of the training", "run local.device=cuda", WRONG, "local.device: unknown field",
+     "did you mean 'engine.device'?")
+case("a device of the model", "run model.device=cuda", WRONG, "model.device: unknown field",
+     "did you mean 'engine.device'?", "hidden")
+case("a device of a comparison that isn't there", "compare recipe.yaml --device cuda:7", WRONG,
+     "variant 'one': engine.device: there is no device 'cuda:7'",
+     make=recipe("base: {engine: serial}\nvariants: {one: {}}"))
+case("a device of a sweep that isn't there", "sweep recipe.yaml --device cuda:7", WRONG,
+     "variant 'one': engine.device: there is no device 'cuda:7'",
+     make=recipe("base: {engine: serial}\nvariants: {one: {}}"))
+case("a device of a sweep on threads", "sweep recipe.yaml --device cuda", WRONG,
+     "recipe.yaml: variant 'one': engine.device: found 'cuda'", "threads trains on the CPU alone",
+     make=recipe("base: {engine: threads}\nvariants: {one: {}}"))
+case("a device of a reproduction that isn't there",
+     "reproduce wsm/table-3 --out out --quiet --device cuda:7 --scale 0.01", WRONG,
+     "engine.device: there is no device 'cuda:7'")
+
 # Misspelt parts.
 case("misspelt data", "run --data digit", WRONG, "data: there is no data source 'digit'", "mean 'digits'?")
 case("misspelt partition", "run partition=dirichle", WRONG, "partition: ", "'dirichle'", "mean 'dirichlet'?")

@@ -70,6 +70,16 @@ def test_a_new_certificate_of_the_server_leaves_owners_as_they_are(command, tmp_
         ),
         ("join --server localhost:1 --data {data} --plain --wait 0", 1, "localhost:1 can't be reached"),
         ("join --server localhost:1 --data {data} --keys {home}", 2, "has no file 'key'"),
+        (
+            "join --server localhost:1 --data {data} --plain --device cuda:7",
+            2,
+            "device: there is no device 'cuda:7'; there is cpu",
+        ),
+        (
+            "join --server localhost:1 --data {data} --plain --device cpu,cpu",
+            2,
+            "device: there is no device 'cpu,cpu'",
+        ),
         ("join --server localhost:1 --data {data} --keys {home} --plain", 2, "keys: found some, and --plain"),
         (
             "join --server localhost:abc --data {data} --plain",

@@ -48,9 +48,14 @@ def port():
 
 @pytest.fixture(scope="module")
 def owners(home, port):
-    """Three owners that join whichever server there is at the port."""
+    """Three owners that join whichever server there is at the port, the second with a device of its own.
+
+    It has the CPU's bits.
+    """
     with started(
-        *(joining(home, n, port, d) for n, d in (("a", "a.npz"), ("b", "b.npz"), ("c", "c")))
+        joining(home, "a", port, "a.npz"),
+        joining(home, "b", port, "b.npz", "--device", "pretend:1", pretend=True),
+        joining(home, "c", port, "c"),
     ) as all:
         yield all
 
@@ -92,11 +97,11 @@ def started(*commands):
         yield commands
 
 
-def joining(home, name, port, data, *words, keys=None, patches=None):
+def joining(home, name, port, data, *words, keys=None, patches=None, pretend=False):
     keys = ("--keys", str(keys or home / "hand-out" / name)) if "--plain" not in words else ()
     return Command(
         "federate", "join", "--server", f"localhost:{port}", "--data", home / data,
-        "--folder", f"client-{name}", *keys, *words, cwd=home, patches=patches,
+        "--folder", f"client-{name}", *keys, *words, cwd=home, patches=patches, pretend=pretend,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -56,9 +57,10 @@ class Direct:
             yield client, Lost(client, "timeout") if client in self.late else answer
 
 
-def joined(experiment, paths, folder):
-    """The experiment among these owners, and a link to them."""
-    holders = [Holder(str(path), folder / path.stem, path.stem) for path in paths]
+def joined(experiment, paths, folder, device="cpu"):
+    """The experiment among these owners, and a link to them; `device` is where all of them train."""
+    own = torch.device(device)
+    holders = [Holder(str(path), folder / path.stem, path.stem, device=own) for path in paths]
 
     def ask(body):
         return {holder.name: holder.answer("query", "", body) for holder in holders}

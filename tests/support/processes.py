@@ -82,12 +82,13 @@ class Command:
     """`mnemos` with some words in a process of its own, which ends with the block it is used in.
 
     It is the first of its group, as a command at a terminal is.
-    `patches` are other values of names in modules, such as {"mnemos.deployment.join.HELD": 5.0}.
+    `patches` are other values of names in modules, such as {"mnemos.deployment.join.HELD": 5.0}. `pretend`
+    gives it pretend devices.
     """
 
-    def __init__(self, *words, cwd, patches=None):
+    def __init__(self, *words, cwd, patches=None, pretend=False):
         self._said = TemporaryDirectory()
-        surroundings = _Surroundings(str(cwd), self._said.name, dict(os.environ), patches or {})
+        surroundings = _Surroundings(str(cwd), self._said.name, dict(os.environ), patches or {}, pretend)
         arguments = ([str(word) for word in words], surroundings)
         self.process = _context.Process(target=_command, args=arguments)
         self.process.start()
@@ -195,6 +196,7 @@ class _Surroundings:
     said: str
     environment: dict[str, str]
     patches: dict[str, object]
+    pretend: bool = False
 
 
 def _command(words, surroundings):
@@ -206,6 +208,8 @@ def _command(words, surroundings):
     for name, value in surroundings.patches.items():
         module, _, attribute = name.rpartition(".")
         setattr(import_module(module), attribute, value)
+    if surroundings.pretend:
+        import_module("support.pretend").install()
     sys.argv = ["mnemos", *words]
     from mnemos.cli.app import main
 

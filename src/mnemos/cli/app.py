@@ -32,6 +32,7 @@ COMMANDS = {
     "watch": "Follow runs in progress: a table here, and the report as a page on this machine that keeps up.",
     "report": "Write a report of runs: one HTML file that opens from disk and needs no network.",
     "reproduce": "Repeat a table or figure of a paper, and show the paper's numbers beside ours.",
+    "doctor": "Say what is installed, which devices and data there are, and what is wrong.",
     "federate": "Train where the data is: owners join over Flower, and what they hold stays with them.",
 }
 """Every command with its line of help. It is a module of that name in `commands`; its own help begins with

@@ -22,6 +22,12 @@ Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for run directori
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at once; one a core, if not given.")]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[,NAME...]", help="Where clients train: auto, cpu, cuda, cuda:1, xpu, mps, or several."
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be run and how long it would take; run nothing.")
 ]
@@ -45,6 +51,14 @@ def split_words(words: list[str] | None) -> tuple[Path | None, dict[str, Any]]:
         else:
             overrides.append(word)
     return recipe, parse_overrides(overrides)
+
+
+def split_devices(text: str | None) -> str | list[str] | None:
+    """The name in the word of `--device`, or all of them if it has commas; None for None."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    return names[0] if len(names) == 1 else names
 
 
 def data_changes(data: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from mnemos.cli.options import split_words
+from mnemos.cli.options import split_devices, split_words
 from mnemos.cli.output import console, percent, run_facts
 from mnemos.errors import ConfigError
 from mnemos.report.average import mean_of, std_of
@@ -27,9 +27,13 @@ Words = Annotated[
 Seeds = Annotated[str | None, typer.Option(help="Seeds instead of the recipe's, such as 0,1,2.")]
 
 
-def study_from(words: list[str], seeds: str | None) -> tuple[Path, Callable[[], Study]]:
+def study_from(
+    words: list[str], seeds: str | None, device: str | None = None
+) -> tuple[Path, Callable[[], Study]]:
     """The path of the recipe, and what reads the study in it, with the changes of the command line."""
     recipe, changes = split_words(words)
+    if device is not None:
+        changes = {"engine.device": split_devices(device), **changes}
     if recipe is None:
         raise ConfigError(f"found '{words[0]}'; the first word must be a recipe")
     numbers = parse_seeds(seeds)

@@ -18,6 +18,12 @@ CPU = torch.device("cpu")
 AUTO = "auto"
 KINDS = ("cuda", "xpu", "mps")
 """Kinds of devices that `auto` looks for, in this order; ROCm's are called cuda, too."""
+_CALLED = {
+    **dict.fromkeys(("nvidia", "geforce", "amd", "rocm", "hip", "radeon"), "cuda"),
+    "intel": "xpu",
+    **dict.fromkeys(("apple", "metal"), "mps"),
+}
+"""What people call devices, and what PyTorch calls them."""
 _ALIGNED = 16
 """Tensors begin at multiples of this many bytes in a parcel, as their types ask for."""
 
@@ -80,7 +86,7 @@ def send(values: _T, device: torch.device) -> _T:
 
     `values` are tensors, in tuples, lists and dictionaries of any depth, beside anything else. A transfer
     costs as much as many kernels, however small it is: so the tensors are laid end to end in one buffer of
-    bytes, and are views of it at the other end. (Nobody may change them in place.)
+    bytes, and are views of it at the other end. (They must not be changed in place.)
     """
     found = {id(tensor): tensor for tensor in _tensors(values) if tensor.device != device}
     if not found:
@@ -114,10 +120,10 @@ def _send_bytes(pieces: list[Tensor], device: torch.device) -> list[Tensor]:
     """Tensors of bytes on a device, as parts of one tensor."""
     padded = [-(-len(piece) // _ALIGNED) * _ALIGNED for piece in pieces]
     parcel = torch.empty(sum(padded), dtype=torch.uint8, pin_memory=device.type == "cuda")
-    for place, piece in zip(torch.split(parcel, padded), pieces, strict=True):
-        place[: len(piece)] = piece
-    places = torch.split(parcel.to(device, non_blocking=True), padded)
-    return [place[: len(piece)] for place, piece in zip(places, pieces, strict=True)]
+    for slot, piece in zip(torch.split(parcel, padded), pieces, strict=True):
+        slot[: len(piece)] = piece
+    slots = torch.split(parcel.to(device, non_blocking=True), padded)
+    return [slot[: len(piece)] for slot, piece in zip(slots, pieces, strict=True)]
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
@@ -167,8 +173,15 @@ def _find(name: str, field: str) -> torch.device:
         return CPU
     if device is not None and (device.index or 0) < _count(device.type):
         return torch.device(device.type, device.index or 0)
-    hint = did_you_mean(name, [AUTO, *there]) if device is None else ""
+    hint = _hint(name, there) if device is None else ""
     raise ConfigError(f"there is no device '{name}'; {hint}there is {', '.join(there)}", field)
+
+
+def _hint(name: str, there: Sequence[str]) -> str:
+    """`did you mean 'cuda:1'? ` for `gpu:1`, and the like for other words that PyTorch doesn't know."""
+    kind, colon, index = name.lower().partition(":")
+    found = {"gpu": next(filter(_count, KINDS), KINDS[0]), **_CALLED}.get(kind)
+    return f"did you mean '{found}{colon}{index}'? " if found else did_you_mean(name, [AUTO, *KINDS, *there])
 
 
 def _module(kind: str) -> ModuleType | None:

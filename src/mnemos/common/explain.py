@@ -35,7 +35,15 @@ def explain(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     if problem["type"] == "part" and problem["ctx"]["path"]:
         steps.append(problem["ctx"]["path"])
     path = ".".join(steps)
-    return ConfigError(_sentence(problem, model), path)
+    return ConfigError(_led(_sentence(problem, model), steps[-1] if steps else "", model), path)
+
+
+def _led(sentence: str, name: str, model: type[BaseModel]) -> str:
+    """A sentence about an unknown field, with the field that was meant, if it is one of the guesses."""
+    unknown, meant = "unknown field; ", getattr(model, "guesses", {}).get(name)
+    if meant is None or not sentence.startswith(unknown) or "did you mean" in sentence:
+        return sentence
+    return f"{unknown}did you mean '{meant}'? {sentence.removeprefix(unknown)}"
 
 
 def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:

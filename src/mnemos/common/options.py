@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +26,9 @@ class Options(BaseModel):
     """Immutable options; unknown fields are forbidden and errors are one sentence."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    guesses: ClassVar[Mapping[str, str]] = {}
+    """Names that are likely to be tried in a wrong place, and the dotted names of the right fields."""
 
     @model_validator(mode="before")
     @classmethod

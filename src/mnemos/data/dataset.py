@@ -76,6 +76,11 @@ class Source(Part):
     def load(self) -> Dataset:
         """The data set, or a `DataError` that says which files are expected where."""
 
+    @classmethod
+    def is_there(cls) -> bool | None:
+        """Whether its files are in the data folder, by their names; None if it has none there."""
+        return None
+
 
 sources: Registry[Source] = Registry("data source", Source, "mnemos.data.sources")
 

@@ -11,6 +11,7 @@ from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from mnemos.common.devices import AUTO, find_devices
 from mnemos.common.plain import line
 from mnemos.deployment.conduct import Wait, conduct
 from mnemos.deployment.grid import RECORD, REFUSAL, RUN, GridLink, body_of, packed
@@ -54,18 +55,20 @@ def client_app(holder_of: Callable[[Context], Holder], say: Callable[[str], None
 
 
 def configured(context: Context) -> Holder:
-    """The holder for a SuperNode's configuration, which has `data`, and optionally `name` and `folder`."""
+    """The holder for a SuperNode's configuration: `data`, and optionally `name`, `folder` and `device`."""
     config = context.node_config
     data = config.get("data")
     if not isinstance(data, str):
         raise ConfigError("it names no 'data', an npz file or a folder of images", "node-config")
     name = str(config.get("name") or Path(data).stem)
-    return _holder(data, str(config.get("folder") or "mnemos-client"), name)
+    device = str(config.get("device") or AUTO)
+    return _holder(data, str(config.get("folder") or "mnemos-client"), name, device)
 
 
 @lru_cache(1)
-def _holder(data: str, folder: str, name: str) -> Holder:
-    return Holder(data, Path(folder), name)
+def _holder(data: str, folder: str, name: str, device: str) -> Holder:
+    (found,) = find_devices(device, "node-config: device")
+    return Holder(data, Path(folder), name, device=found)
 
 
 client = client_app(configured)

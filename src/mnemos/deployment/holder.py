@@ -25,6 +25,7 @@ from mnemos.client.evaluation import EvaluateReply, EvaluateRequest
 from mnemos.client.messages import Plan, TrainRequest, reply_to_bytes
 from mnemos.client.packing import pack, unpack
 from mnemos.client.trainer import Trainer, fresh_model, intra_op
+from mnemos.common.devices import CPU
 from mnemos.common.files import remove_unfinished, write_atomically
 from mnemos.common.imports import by_name_alone
 from mnemos.common.plain import parse_json
@@ -33,6 +34,7 @@ from mnemos.data.dataset import Dataset
 from mnemos.data.owned import Agreement, arranged, describe, runs
 from mnemos.data.sources.elsewhere import Elsewhere
 from mnemos.data.sources.owners import ReadingOptions
+from mnemos.engines.devices import Mirror, arithmetic_on, deterministic
 from mnemos.engines.flower import OLDEST, ROUND, Kind
 from mnemos.errors import DataError, MnemosError
 from mnemos.measures.evaluate import Evaluator
@@ -73,9 +75,20 @@ class Question(Options):
 class Holder:
     """An owner's data and its client's states; answers the server's questions."""
 
-    def __init__(self, path: str, folder: Path, name: str = "", plugins: bool = False) -> None:
-        """`path` has the data, `folder` the states; `plugins` allows plans to name parts by import path."""
+    def __init__(
+        self,
+        path: str,
+        folder: Path,
+        name: str = "",
+        plugins: bool = False,
+        device: torch.device = CPU,
+    ) -> None:
+        """`path` has the data, `folder` the states; `plugins` allows plans to name parts by import path.
+
+        `device` is where the owner's client trains and evaluates, whatever the server's plan names.
+        """
         self.path, self.name, self._folder, self._plugins = path, name, folder, plugins
+        self.device = device
         self._trainer: tuple[Plan, Trainer] | None = None
 
     def answer(self, kind: Kind, run: str, body: bytes) -> bytes:
@@ -122,8 +135,9 @@ class Holder:
         _check_indices(request.held_out, len(dataset.train))
         if request.label_map is not None or request.trigger is not None:
             raise DataError("the server asks for other labels than those that samples have")
+        request = replace(request, plan=self._own(request.plan))
         if self._trainer is None or self._trainer[0] != request.plan:
-            self._trainer = request.plan, Trainer(request.plan, dataset)
+            self._trainer = request.plan, Trainer(request.plan, dataset, self.device)
         trainer = self._trainer[1]
         method, memory = request.plan.method, _Memory(self._folder / run / str(request.client))
         state = method.client_state(trainer.bound.layout)
@@ -133,13 +147,18 @@ class Holder:
         if remembers and last:
             state = memory.recall(last)
         buffers = state.pop(_BUFFERS, request.buffers)
-        with intra_op(request.plan.arithmetic.intra_op):
-            update = trainer(replace(request, state=state, buffers=buffers))
+        arithmetic = request.plan.arithmetic
+        with intra_op(arithmetic.intra_op), deterministic(arithmetic.deterministic):
+            update = trainer(Mirror(self.device)(replace(request, state=state, buffers=buffers)))
         if remembers:
             own = {_BUFFERS: update.buffers} if method.buffers.local else {}
             memory.keep(request.round, {**update.state, **own}, last, oldest)
         sent = update.buffers if method.buffers.sent else update.buffers[:0]
         return reply_to_bytes(replace(update, state={}, buffers=sent))
+
+    def _own(self, plan: Plan) -> Plan:
+        """The plan with the arithmetic of the owner's own device."""
+        return plan.model_copy(update={"arithmetic": arithmetic_on(self.device.type, plan.arithmetic)})
 
     def _evaluate(self, request: EvaluateRequest) -> bytes:
         """Evaluate a model, and return counts."""
@@ -148,7 +167,8 @@ class Holder:
         _check_indices(request.samples, len(split))
         method = request.plan.method
         module = fresh_model(request.plan, dataset)
-        with closing(Evaluator(module, dataset, method.buffers.in_batches, method.head.read)) as evaluator:
+        batches, read = method.buffers.in_batches, method.head.read
+        with closing(Evaluator(module, dataset, batches, read, self.device)) as evaluator:
             scores = evaluator(request.model, request.buffers, split, request.samples)
         loss = float(scores.losses.double().sum())
         counts = None if request.groups is None else scores.counts(request.groups)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from mnemos.common.devices import CPU, describe
 from mnemos.common.files import locked
 from mnemos.data.folder import locate
 from mnemos.deployment.apps import client_app
@@ -59,7 +60,8 @@ def take_part(
             nonlocal inside
             if not inside and _is_connected(node):
                 inside = True
-                say(f"{holder.name} takes part with {holder.path} at {server}; Ctrl-C ends it")
+                where = "" if holder.device == CPU else f" on {holder.device} ({describe(holder.device)})"
+                say(f"{holder.name} takes part with {holder.path}{where} at {server}; Ctrl-C ends it")
             return node.running and (inside or end is None or time.monotonic() < end)
 
         try:

@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
@@ -32,6 +32,15 @@ class DeviceEngine(Engine):
         description="auto (an accelerator if there is one), cpu, cuda, cuda:1, xpu, mps, or a list of them",
     )
 
+    @field_validator("device", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """Refuse what is neither a name nor a list of names, such as the number of a device."""
+        names = value if isinstance(value, list | tuple) else [value]
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError(f"found {value!r}; expected a device's name, such as cuda:0, or a list of names")
+        return value
+
     @property
     def devices(self) -> tuple[torch.device, ...]:
         """The devices of these names; a ConfigError that names all that there are, if one isn't there."""
@@ -39,20 +48,25 @@ class DeviceEngine(Engine):
 
     def on_device(self, arithmetic: Arithmetic) -> Arithmetic:
         """The arithmetic with the kind of device, and how exact it is asked to be there."""
-        kind = self.devices[0].type
-        return arithmetic.model_copy(
-            update={
-                "device": kind,
-                "deterministic": self.exact and kind != "cpu",
-                # Apple's convolutions have been wrong for channels-last images.
-                "channels_last": arithmetic.channels_last and kind != "mps",
-            }
-        )
+        asked = arithmetic.model_copy(update={"deterministic": self.exact})
+        return arithmetic_on(self.devices[0].type, asked)
 
     def settled(self) -> Self:
         """The engine with the names of the devices that it has found, for a run's record."""
         names = tuple(map(str, self.devices))
         return self.model_copy(update={"device": names[0] if len(names) == 1 else names})
+
+
+def arithmetic_on(kind: str, arithmetic: Arithmetic) -> Arithmetic:
+    """An arithmetic as it is on a kind of device."""
+    return arithmetic.model_copy(
+        update={
+            "device": kind,
+            "deterministic": arithmetic.deterministic and kind != "cpu",
+            # Apple's convolutions have been wrong for channels-last images.
+            "channels_last": arithmetic.channels_last and kind != "mps",
+        }
+    )
 
 
 class DeviceRunner(Runner):
@@ -80,17 +94,21 @@ class DeviceRunner(Runner):
         losses are read.
         """
         waiting: list[tuple[Trainees, list[TrainReply]]] = []
+
+        def trained(index: int, chunk: list[TrainRequest]) -> tuple[Trainees, list[TrainReply]]:
+            clients = begin(index % len(self.devices), chunk)
+            return clients, train_unread(clients)
+
         for index, chunk in enumerate(chunks):
             try:
-                clients = begin(index % len(self.devices), chunk)
-                waiting.append((clients, train_unread(clients)))
+                waiting.append(trained(index, chunk))
                 done = with_losses(waiting) if len(waiting) >= at_once else []
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # raised again, with the client's number
                 _blame(chunk, error, lambda alone: train(begin(0, [alone])))
+            waiting = [] if done else waiting  # so that two chunks are never in memory at a time
             yield from map(self._homed, done)
-            waiting = [] if done else waiting
         if waiting:
             yield from map(self._homed, with_losses(waiting))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, NoReturn, Self
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
 from mnemos.common.devices import CPU
@@ -77,6 +78,26 @@ class Engine(Part):
     """Whether clients train where their owners' data is."""
 
     exact: bool = Field(False, description="stay with the reference arithmetic: bit-identical results")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_device(cls, values: Any) -> Any:
+        """Refuse a device for an engine that has no such option, and say which engines have it."""
+        if cls.imported and isinstance(values, dict) and "device" in values and not cls.takes_device():
+            sentence = (
+                "each owner chooses its own, by 'mnemos federate join --device'"
+                if cls.remote
+                else f"{cls.called()} trains on the CPU alone; engines that take a device: "
+                + ", ".join(engine.name for engine in engines if engine.takes_device())
+            )
+            sentence = f"found {values['device']!r}; {sentence}"
+            raise PydanticCustomError("part", "{sentence}", {"sentence": sentence, "path": "device"})
+        return values
+
+    @classmethod
+    def takes_device(cls) -> bool:
+        """Whether it has the option `device`."""
+        return "device" in cls.model_fields
 
     @property
     def asks_beyond(self) -> float:

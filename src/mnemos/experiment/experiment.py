@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
@@ -90,6 +90,8 @@ class Experiment(Options):
     measures: tuple[Annotated[Measure, known_measures], ...] = ()
     engine: Annotated[Engine, engines] = Field("auto", validate_default=True)
     seed: int = Field(0, ge=0, lt=2**63)
+
+    guesses: ClassVar[Mapping[str, str]] = dict.fromkeys(("device", "devices", "gpu"), "engine.device")
 
     _not_imported: tuple[str, ...] = PrivateAttr(())
 

@@ -30,6 +30,7 @@ from mnemos.runs.run import Run, State, Status, create
 from mnemos.runs.stops import StoppedError, check_directory, stops
 from mnemos.runs.store import Store, overall, read_metrics
 from mnemos.runs.trust import Trust, remember_own
+from mnemos.runs.used import UsedDevices, engine_for
 from mnemos.vector import save_model
 from mnemos.version import __version__
 
@@ -107,11 +108,12 @@ def resume(
     engine: Engine | None = None,
     *,
     trust: Trust = False,
+    device: str | list[str] | None = None,
 ) -> Run:
     """Continue an interrupted run, or a finished one until round `rounds`, and return it.
 
     `engine` is the engine that the run has used, if its options aren't enough to make it again. `trust` is as
-    in `Run.load`.
+    in `Run.load`. `device` names the devices to go on with, if not those that the run was made on.
     """
     run = Run.at(path)
     with run.lock() as lock, stops(run, lock):
@@ -131,6 +133,7 @@ def resume(
             experiment = experiment.override({"rounds": rounds})
         # Results must not change in the middle of a run, so it goes on with the engine that it began with.
         engine = engine or run.load_engine(trust=trust) or experiment.engine
+        engine = engine_for(run, engine, experiment.engine, device)
         remember_own(experiment)  # with the names and options that experiment.yaml will have
         with (
             closing(Federation(experiment.model_copy(update={"engine": engine}))) as federation,
@@ -143,6 +146,9 @@ def resume(
             federation.retries.failed_attempts, federation.retries.failed_round = run.failed_attempts
             if federation.round > experiment.rounds:
                 raise ConfigError(f"found {rounds}; the run has {federation.round} rounds already", "rounds")
+            if federation.round < experiment.rounds:
+                change = UsedDevices(run).change(engine, federation.round + 1)
+                federation.warnings += (change,) if change else ()
             write_atomically(run.file("experiment.yaml"), experiment.to_yaml().encode())
             _execute(run, lock, federation, runner, store, observer or Silent())
     return run
@@ -242,8 +248,7 @@ def _rounds(
     run: Run, lock: Lock, federation: Federation, runner: Runner, store: Store, observer: Observer
 ) -> str:
     """Do the rounds that are left. Returns why the run ended early, or nothing if all rounds were done."""
-    checkpoints, known = _checkpoints(run), run.engine
-    recorded = known.dump() if known else None
+    checkpoints, used, noted = _checkpoints(run), UsedDevices(run), None
     with run.file("timing.jsonl").open("a") as timing:
         while federation.round < federation.experiment.rounds:
             begin = time.perf_counter()
@@ -253,10 +258,10 @@ def _rounds(
                 store.append([Record(federation.round + 1, "epsilon", error.epsilon)])
                 return str(error)
             check_directory(run, lock)
-            if recorded != runner.engine.dump():
-                _record_engine(run, runner)
-                recorded = runner.engine.dump()
-                observer.engine(runner)
+            if noted != runner.engine:
+                noted = runner.engine
+                if used.note(runner, outcome.round):
+                    observer.engine(runner)
             store.append(outcome.records)
             checkpoints.save(federation, store)
             seconds = time.perf_counter() - begin
@@ -270,17 +275,6 @@ def _rounds(
 
 def _checkpoints(run: Run) -> Checkpoints:
     return Checkpoints(run.file("checkpoints"))
-
-
-def _record_engine(run: Run, runner: Runner) -> None:
-    run.write_json(
-        "engine.json",
-        {
-            "engine": runner.engine.dump(),
-            "arithmetic": runner.plan.arithmetic.model_dump(mode="json"),
-            "why": runner.why,
-        },
-    )
 
 
 def _accuracy(run: Run, experiment: Experiment) -> float | None:

@@ -2,7 +2,7 @@
 
 experiment.yaml     the experiment, with every default spelt out
 environment.json    versions and machine
-engine.json         the engine in use, its arithmetic, and why it was chosen
+engine.json         the engine in use, its arithmetic, why it was chosen, and which devices were used
 privacy.json        the privacy guarantee, if there is one
 releases            a line for each released model, if the privacy mechanism has a secret
 start.json          which encoder the model started from, if it didn't start from random weights
@@ -183,7 +183,10 @@ class Run:
         if not path.exists():
             return None
         try:
-            return engines.parse(self.read_json(path.name).get("engine"))
+            engine = engines.parse(known := self.read_json(path.name).get("engine"))
+            if engine.takes_device() and isinstance(known, dict) and "device" not in known:
+                return engine.model_copy(update={"device": "cpu"})  # earlier versions knew no other
+            return engine
         except ConfigError as error:
             raise DataError(f"{path}: {error}") from None
 

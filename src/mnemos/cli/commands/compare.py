@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mnemos.cli.looking import TrustedToShow, shown
-from mnemos.cli.options import Json, Out, Quiet, Track, check_figure
+from mnemos.cli.options import Device, Json, Out, Quiet, Track, check_figure
 from mnemos.cli.output import interruptible, print_json, watch
 from mnemos.cli.shown import Show, show_study
 from mnemos.cli.variants import Seeds, Words, print_table, rows, study_from
@@ -19,6 +19,7 @@ from mnemos.track.observe import check, observe
 def compare(
     words: Words,
     seeds: Seeds = None,
+    device: Device = None,
     out: Out = Path("runs"),
     figure: Annotated[Path | None, typer.Option(help="Where to draw the curves (png, pdf or svg).")] = None,
     track: Track = None,
@@ -30,7 +31,7 @@ def compare(
     """Run several variants of an experiment with several seeds, in turn; finished runs aren't run again."""
     if figure is not None:
         check_figure(figure)
-    recipe, read = study_from(words, seeds)
+    recipe, read = study_from(words, seeds, device)
     if show:
         show_study(*shown(recipe, read, trust), as_json)
         return

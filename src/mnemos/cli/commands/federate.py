@@ -12,6 +12,7 @@ import typer
 from mnemos.cli.options import Json, Out, Quiet, Track, check_folder, experiment_from
 from mnemos.cli.output import ending, report_run, watch
 from mnemos.cli.trusting import Trusted, asking
+from mnemos.common.devices import AUTO, find_devices
 from mnemos.common.extras import missing
 from mnemos.errors import ConfigError
 from mnemos.runs.run import Run
@@ -160,6 +161,9 @@ def join(
     plugins: Annotated[
         bool, typer.Option("--allow-plugins", help="Let the server name parts of your own by import path.")
     ] = False,
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="Where your client trains: auto, cpu, cuda, cuda:1, xpu, mps.")
+    ] = AUTO,
     wait: Annotated[float, typer.Option(min=0, help="Seconds that the server has to come up.")] = 600.0,
     plain: Plain = False,
 ) -> None:
@@ -171,12 +175,13 @@ def join(
         raise ConfigError("found some, and --plain; a plain connection has none", "keys")
     if not plain and keys is None:
         raise ConfigError("they are missing; a trial on one machine can do without, by --plain", "keys")
+    (own,) = find_devices(device, "device")
     if plain:
         _say("warning: the connection is plain: everybody on the way can read and change what is sent")
     called = name or (keys.name if keys else Path(data).stem)
     folder = folder or Path("mnemos-client") / called
     check_folder(folder, "folder")
-    take_part(server, Holder(data, folder / "memory", called, plugins), folder, keys, wait, _say)
+    take_part(server, Holder(data, folder / "memory", called, plugins, own), folder, keys, wait, _say)
 
 
 def _say(line: str) -> None:

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mnemos.cli.options import DryRun, Jobs, Json, Out, Quiet, check_folder
+from mnemos.cli.options import Device, DryRun, Jobs, Json, Out, Quiet, check_folder, split_devices
 from mnemos.cli.output import console, duration, interruptible, print_json
 from mnemos.cli.overview import overview
 from mnemos.cli.plan import makespan, print_plan
@@ -53,6 +53,7 @@ def reproduce(
         ),
     ] = None,
     seeds: Seeds = None,
+    device: Device = None,
     jobs: Jobs = None,
     out: Out = Path("runs/reproduce"),
     figures: Annotated[
@@ -66,7 +67,8 @@ def reproduce(
     """Repeat a table or figure of a paper, and show the paper's numbers beside ours.
 
     All recipes keep their runs in one folder: what is there already isn't run again. Code that a file of
-    yours or others' names by import path is imported if you have run it here before, or trust it.
+    yours or others' names by import path is imported if you have run it here before, or trust it. With
+    --device, a recipe's engine that trains on the CPU alone gives way to the engine auto.
     """
     if scale is not None:
         check_scale(scale)
@@ -80,7 +82,13 @@ def reproduce(
         check_folder(figures, "figures")
     known, recipe = asking(lambda said: find_recipe(name, trust=said), trust)
     reproduction = Reproduction(
-        known, recipe, out, _size(recipe, scale), parse_seeds(seeds) or (), tuple(only or ())
+        known,
+        recipe,
+        out,
+        _size(recipe, scale),
+        parse_seeds(seeds) or (),
+        tuple(only or ()),
+        split_devices(device) or (),
     )
     cases = reproduction.cases()
     if dry_run:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mnemos.cli.options import Json, Quiet, Track
+from mnemos.cli.options import Device, Json, Quiet, Track, split_devices
 from mnemos.cli.output import ending, report_run, watch
 from mnemos.cli.trusting import Trusted, asking
 from mnemos.runs import execute
@@ -17,6 +17,7 @@ from mnemos.track.observe import observe
 def resume(
     path: Annotated[Path, typer.Argument(help="The run's directory.")],
     rounds: Annotated[int | None, typer.Option(help="Go on until this round.")] = None,
+    device: Device = None,
     trust: Trusted = False,
     track: Track = None,
     quiet: Quiet = False,
@@ -24,9 +25,11 @@ def resume(
 ) -> None:
     """Continue an interrupted run, or a finished one for more rounds.
 
-    Code that the run names by import path is imported if you have run it here before, or trust it.
+    Code that the run names by import path is imported if you have run it here before, or trust it. With
+    --device the run goes on with other devices than those it was made on, with other last bits.
     """
     observer = observe(watch(quiet), track or [])
     with ending(observer, as_json):
-        run = asking(lambda said: execute.resume(path, rounds, observer, trust=said), trust)
+        names = split_devices(device)
+        run = asking(lambda said: execute.resume(path, rounds, observer, trust=said, device=names), trust)
         report_run(run, as_json)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mnemos.cli.looking import TrustedToShow, shown
-from mnemos.cli.options import Json, Out, Quiet, Track, Words, experiment_reader
+from mnemos.cli.options import Device, Json, Out, Quiet, Track, Words, experiment_reader, split_devices
 from mnemos.cli.output import ending, report_run, watch
 from mnemos.cli.shown import Show, show_experiment
 from mnemos.runs.execute import start
@@ -29,6 +29,7 @@ def run(
         float | None, typer.Option(help="Dirichlet concentration: small is heterogeneous.")
     ] = None,
     engine: Annotated[str | None, typer.Option(help="How a cohort runs.")] = None,
+    device: Device = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Out = Path("runs"),
     track: Track = None,
@@ -49,6 +50,7 @@ def run(
             "partition.clients": clients,
             "partition.alpha": alpha,
             "engine.name": engine,
+            "engine.device": split_devices(device),
             "seed": seed,
         },
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from mnemos.cli.looking import TrustedToPlan, needing_code, shown
-from mnemos.cli.options import DryRun, Jobs, Json, Out, Quiet, Track
+from mnemos.cli.options import Device, DryRun, Jobs, Json, Out, Quiet, Track
 from mnemos.cli.output import interruptible, print_json
 from mnemos.cli.overview import overview
 from mnemos.cli.plan import print_plan
@@ -23,6 +23,7 @@ from mnemos.track.observe import publish
 def sweep(
     words: Words,
     seeds: Seeds = None,
+    device: Device = None,
     out: Out = Path("runs"),
     jobs: Jobs = None,
     dry_run: DryRun = False,
@@ -35,7 +36,7 @@ def sweep(
     """Run a study, several runs at once; what is finished isn't run again, what fails is marked."""
     if show and dry_run:
         raise ConfigError("found --show and --dry-run; allowed: one of them")
-    recipe, read = study_from(words, seeds)
+    recipe, read = study_from(words, seeds, device)
     if show:
         show_study(*shown(recipe, read, trust), as_json)
         return

@@ -32,6 +32,12 @@ class _Cifar(Source):
     extra_files: ClassVar[tuple[str, ...]]
     label_bytes: ClassVar[int]
 
+    @classmethod
+    def is_there(cls) -> bool:
+        """Whether all files are in the data folder, or the archive that has them."""
+        there = not missing(data_folder() / cls.folder, (*cls.train_files, *cls.test_files))
+        return there or (data_folder() / cls.remote.file).is_file()
+
     def _load(self, label: int, count: int, names_file: str) -> Dataset:
         """The data set of `count` classes whose labels are byte `label` of each record."""
         folder = self._find()

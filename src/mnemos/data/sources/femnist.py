@@ -37,6 +37,11 @@ Arrays = dict[str, NDArray[Any]]
 class Femnist(Source):
     """Handwritten digits and letters of 28×28 by thousands of writers, who are the natural owners."""
 
+    @classmethod
+    def is_there(cls) -> bool:
+        """Whether there are files of both parts in the data folder."""
+        return all(any((data_folder() / "femnist" / part).glob("*.json")) for part in _PARTS)
+
     def load(self) -> Dataset:
         """FEMNIST from LEAF's JSON files in the data folder."""
         folder = data_folder() / "femnist"

@@ -37,6 +37,11 @@ class _Idx(Source):
     """MD5 of the gzipped files, as published."""
     classes: ClassVar[tuple[str, ...]]
 
+    @classmethod
+    def is_there(cls) -> bool:
+        """Whether all four files are in the data folder."""
+        return all(_find(data_folder() / cls.name, name) for name in cls.checksums)
+
     def load(self) -> Dataset:
         """The data set from the data folder, downloaded if it isn't there."""
         folder = data_folder() / type(self).name

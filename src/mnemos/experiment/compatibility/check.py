@@ -29,3 +29,4 @@ def check_experiment(experiment: Experiment) -> None:
     """Refuse, with a `ConfigError`, what can't be, whatever the data are."""
     refuse(TABLES, experiment)
     experiment.privacy.key(experiment.seed)  # a secret that is missing shows now
+    _ = experiment.engine.devices  # and so does a device

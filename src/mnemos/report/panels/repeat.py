@@ -62,6 +62,9 @@ def _listing(group: RunGroup) -> Listing:
     )
     if engines:
         facts.append(("engine", " · ".join(engines)))
+    devices = dict.fromkeys(str(reading.engine.get("device", "cpu")) for reading in group.readings)
+    if devices.keys() - {"cpu"}:
+        facts.append(("device", " · ".join(devices)))
     facts.append(("runs", " · ".join(reading.name for reading in group.readings)))
     parts = (("experiment.yaml", group.experiment.to_yaml()), ("commands", "\n".join(commands) + "\n"))
     return Listing(group.label, parts, tuple(facts), (group.id,))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -32,15 +33,31 @@ class Reproduction:
     only: tuple[str, ...] = ()
     """The cells to run: rows, columns, or row/column; none for all."""
 
+    device: str | Sequence[str] = ()
+    """The devices to train on; none for those that the recipe's engine finds."""
+
     @cached_property
     def cells(self) -> list[RecipeCell]:
-        """All cells of the recipe, at the scale."""
-        return self.recipe.of(self.scale)
+        """All cells of the recipe, at the scale and on the devices."""
+        return [self._on_device(cell) for cell in self.recipe.of(self.scale)]
+
+    def _on_device(self, cell: RecipeCell) -> RecipeCell:
+        """A cell whose engine uses the devices; `auto`, if the recipe's engine can't use any but the CPU."""
+        engine = cell.experiment.engine
+        if not self.device or (self.device == "cpu" and not engine.takes_device()):
+            return cell
+        other = {} if engine.takes_device() else {"name": "auto", "exact": engine.exact}
+        device = list(self.device) if not isinstance(self.device, str) else self.device
+        try:
+            experiment = cell.experiment.override({"engine": {**other, "device": device}})
+        except ConfigError as error:
+            raise error.under(f"cell '{cell.name}'") from None
+        return replace(cell, experiment=experiment)
 
     @property
     def settings(self) -> list[str]:
         """The settings that the scale has changed, such as `rounds: 4000 → 400`."""
-        full = self.recipe.of(1.0)
+        full = [self._on_device(cell) for cell in self.recipe.of(1.0)]
         return differences((a.experiment, b.experiment) for a, b in zip(full, self.cells, strict=True))
 
     @property
@@ -61,7 +78,9 @@ class Reproduction:
         scale = "" if self._is_default else f" --scale {self.scale:g}"
         seeds = f" --seeds {','.join(map(str, self.seeds))}" if self.seeds else ""
         only = "".join(f" --only {shlex.quote(words)}" for words in self.only)
-        return f"mnemos reproduce {self.name}{scale}{only}{seeds}"
+        names = self.device if isinstance(self.device, str) else ",".join(self.device)
+        device = f" --device {names}" if names else ""
+        return f"mnemos reproduce {self.name}{scale}{only}{seeds}{device}"
 
     @property
     def home(self) -> Path:

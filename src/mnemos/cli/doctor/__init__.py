@@ -1,0 +1,1 @@
+"""`mnemos doctor`: what is installed and what the machine has, a module for each concern."""
