@@ -60,7 +60,15 @@ def test_a_run_knows_its_experiment_engine_and_model(tiny, finished):
     assert finished.experiment == mnemos.Experiment.parse(tiny)
     assert type(finished.engine).name == "serial"
     arithmetic = json.loads(finished.file("engine.json").read_text())["arithmetic"]
-    assert arithmetic == {"channels_last": True, "intra_op": 1, "compile": False, "vmap": False}
+    assert arithmetic == {
+        "channels_last": True,
+        "intra_op": 1,
+        "compile": False,
+        "vmap": False,
+        "device": "cpu",
+        "deterministic": False,
+        "precision": "float32",
+    }
     assert isinstance(finished.model(), torch.nn.Module)
     assert json.loads(finished.file("environment.json").read_text())["torch"] == torch.__version__
 
