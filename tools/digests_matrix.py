@@ -373,6 +373,7 @@ def _local() -> Iterator[Row]:
         "schedule/step-epochs": {"schedule": _part("step", over="epochs", size=1), "epochs": 3},
         "local/steps": {"steps": 7},
         "local/fill": {"fill": True, "epochs": 2},
+        "local/bf16": {"precision": "bf16"},
         "augment/crop": {"augment": [_part("crop", pad=1)]},
         "augment/cutout": {"augment": [_part("cutout", size=3)]},
         "augment/flip": {"augment": [_part("flip", p=0.3)]},
@@ -382,6 +383,10 @@ def _local() -> Iterator[Row]:
     }
     for name, local in others.items():
         yield _row(name, local={**LOCAL, **local})
+    lower = {"local": {**LOCAL, "precision": "bf16"}}
+    option = {"correction": _part("scaffold", option="I")}
+    yield _row("local/bf16/scaffold", **{**_method("scaffold", **option), **lower})
+    yield _row("local/bf16/moon", **{**_method("moon"), **lower})
 
 
 _UNEVEN: Options = {"times": {"0": 3.0, "1": 0.5, "2": 1.5, "5": 2.0}}
@@ -656,6 +661,8 @@ _ENGINES = (
     "fault/attack/label-flip",
     "measure/forgetting",
     "local/fill",
+    "local/bf16",
+    "local/bf16/scaffold",
 )
 """What engines treat in different ways."""
 

@@ -67,6 +67,7 @@ def test_a_run_knows_its_experiment_engine_and_model(tiny, finished):
         "vmap": False,
         "device": "cpu",
         "deterministic": False,
+        "precision": "float32",
     }
     assert isinstance(finished.model(), torch.nn.Module)
     assert json.loads(finished.file("environment.json").read_text())["torch"] == torch.__version__

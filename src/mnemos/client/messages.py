@@ -21,7 +21,7 @@ from mnemos.errors import DataError
 from mnemos.methods.exchange import State, TrainReply
 from mnemos.methods.method import Method, methods
 from mnemos.models.model import Model, models
-from mnemos.optim.local import Local
+from mnemos.optim.local import Local, Precision
 from mnemos.privacy.privacy import NoPrivacy, Privacy, privacies
 
 
@@ -34,6 +34,7 @@ class Arithmetic(Options):
     vmap: bool = False
     device: str = Field("cpu", description="kind of device: cpu, cuda, xpu, mps")
     deterministic: bool = Field(False, description="a GPU has used deterministic algorithms alone")
+    precision: Precision = Field("float32", description="of the model's passes in training")
 
 
 class Plan(Options):

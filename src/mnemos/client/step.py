@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mnemos.client.messages import Plan, TrainRequest
+from mnemos.client.precision import lowered, tf32
 from mnemos.client.reply import Trained, finish
 from mnemos.common.devices import send
 from mnemos.methods.exchange import Batch, Client, Net, State, TrainReply, When
@@ -116,6 +117,10 @@ class Trainees(ABC):
     def per_sample(self, total: Tensor) -> Tensor:
         """A sum for each client of the round, divided by the number of its samples."""
 
+    def lowered(self, net: Net) -> Net:
+        """A model whose passes run in the precision of local training."""
+        return lowered(net, self.plan.local.precision, self.losses.device)
+
     def mark(self) -> Tensor | None:
         """The state of what a forward pass draws from (dropout); None: it draws nothing."""
         return None
@@ -129,7 +134,8 @@ class Trainees(ABC):
         def of_one(parameters: Tensor, buffers: Tensor, batch: Batch, *rest: Tensor | Client) -> _R:
             *values, client = rest
             with self.functional.masked(_not_empty(batch.mask)):
-                return function(*values, self.functional.net(parameters, buffers), batch, client)
+                net = self.lowered(self.functional.net(parameters, buffers))
+                return function(*values, net, batch, client)
 
         return self.apply(of_one, self.parameters, self.buffers, batch, *values)
 
@@ -173,6 +179,13 @@ def train_unread(clients: Trainees) -> list[TrainReply]:
 
     Nothing here waits for a device: it may still be at work on the replies.
     """
+    if clients.plan.local.precision == "tf32":
+        with tf32(True, clients.losses.device):
+            return _train_unread(clients)
+    return _train_unread(clients)
+
+
+def _train_unread(clients: Trainees) -> list[TrainReply]:
     found = data_pass(clients, "start")
     trace: list[_Trace] = []
     for here, step in clients.steps():

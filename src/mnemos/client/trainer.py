@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mnemos.client.messages import Plan, TrainRequest, reply_to_bytes
+from mnemos.client.precision import check_precision
 from mnemos.client.reply import Trained, begin, view
 from mnemos.client.step import Step, Trainees, train
 from mnemos.client.workload import (
@@ -96,13 +97,15 @@ class Trainer:
     """A model replica on a device that runs clients' rounds one after the other; one a thread."""
 
     def __init__(self, plan: Plan, dataset: Dataset, device: torch.device = CPU) -> None:
+        check_precision(plan.local.precision, [device])
         self._plan, self.dataset, self.device = plan, dataset, device
         self.bound = Bound(fresh_model(plan, dataset).to(device))
         self.module = self.bound.module.train()
         self.batch_norm = has_batch_norm(self.module)
         self.channels_last = plan.arithmetic.channels_last and channels_last_is_safe(self.module)
         self.loader = Loader(dataset, plan.local.augment, self.channels_last, device)
-        if self.channels_last and not plan.arithmetic.compile and device.type == "cpu":
+        plain = plan.local.precision == "float32" and device.type == "cpu"
+        if self.channels_last and plain and not plan.arithmetic.compile:
             fast_convolutions(self.module)
         forward = torch.compile(self.module) if plan.arithmetic.compile else self.module
         self.net = _Module(self, forward)  # type: ignore[arg-type]
@@ -161,6 +164,7 @@ class _Trainee(Trainees):
         self.parameters, self.buffers = bound.parameters, bound.buffers
         self.optimizer = begin(self._request, bound.parameters, bound.layout)
         self.losses = torch.zeros((), device=device)
+        self._net = self.lowered(replica.net)
         self._seen = 0
         # One generator for the replica and its twin, put where this client's masks begin.
         masks = rng.generator(request.plan.seed, "dropout", request.round, request.client)
@@ -206,7 +210,7 @@ class _Trainee(Trainees):
         if here is not None:
             bound.parameters.copy_(points)
         with torch.enable_grad():
-            loss = batch.mean(self.plan.method.batch_loss(self._replica.net, batch, self._client))
+            loss = batch.mean(self.plan.method.batch_loss(self._net, batch, self._client))
             bound.backward(loss)
         if here is not None:
             bound.parameters.copy_(here)

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
+from mnemos.client.precision import check_precision
 from mnemos.client.trainer import fresh_model
 from mnemos.common.cores import cores
 from mnemos.common.devices import CPU
@@ -39,6 +40,7 @@ class Auto(DeviceEngine):
 
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
         """A runner that chooses when it gets the first cohort."""
+        check_precision(plan.local.precision, self.devices)
         return AutoRunner(self, plan, dataset, work)
 
 

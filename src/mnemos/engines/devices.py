@@ -17,6 +17,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
+from mnemos.client.precision import tf32
 from mnemos.client.step import Trainees, train, train_unread, with_losses
 from mnemos.common.devices import AUTO, CPU, find_devices, send
 from mnemos.engines.engine import ClientError, Engine, Runner, blame
@@ -77,6 +78,8 @@ class DeviceRunner(Runner):
         self.devices = engine.devices
         self._opened = ExitStack()
         self._opened.enter_context(deterministic(plan.arithmetic.deterministic))
+        # Only the training of clients may be in another precision, and sets it for itself.
+        self._opened.enter_context(tf32(False, self.devices[0]))
 
     def close(self) -> None:
         """Leave the process as it was."""

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
+from mnemos.client.precision import check_precision
 from mnemos.common.devices import CPU
 from mnemos.common.registry import Part, Registry
 from mnemos.data.dataset import Dataset
@@ -116,6 +117,15 @@ class Engine(Part):
     def arithmetic(self) -> Arithmetic:
         """The arithmetic of this engine: the settings that decide about the last bits of results."""
         return Arithmetic()
+
+    def planned(self, plan: Plan) -> Plan:
+        """The plan with the arithmetic of this engine, in the precision that the plan asks for.
+
+        Raises a ConfigError if a device hasn't that precision.
+        """
+        check_precision(plan.local.precision, self.devices)
+        arithmetic = self.arithmetic().model_copy(update={"precision": plan.local.precision})
+        return plan.model_copy(update={"arithmetic": arithmetic})
 
     @property
     def devices(self) -> tuple[torch.device, ...]:

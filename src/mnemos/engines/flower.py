@@ -86,7 +86,8 @@ class Flower(Engine):
                 "found flower, whose clients are elsewhere; 'mnemos federate serve' starts or resumes it",
                 "engine",
             )
-        return FlowerRunner(self, plan, dataset, self._link, work.cohort if self.over_selection else None)
+        takes = work.cohort if self.over_selection else None
+        return FlowerRunner(self, self.planned(plan), dataset, self._link, takes)
 
 
 class FlowerRunner(Runner):

@@ -152,7 +152,8 @@ class Rows(Trainees):
             parameters: Tensor, buffers: Tensor, batch: Batch, client: Client
         ) -> tuple[Tensor, Tensor]:
             with functional.masked(batch.mask):
-                losses = method.batch_loss(functional.net(parameters, buffers), batch, client)
+                net = self.lowered(functional.net(parameters, buffers))
+                losses = method.batch_loss(net, batch, client)
                 return batch.mean(losses), functional.updated_buffers(buffers)
 
         found = self.apply(grad_and_value(loss_of, has_aux=True), points, self.buffers, batch)

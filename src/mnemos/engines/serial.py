@@ -34,7 +34,7 @@ class Serial(DeviceEngine):
 
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
         """A runner with one replica of the model on each device."""
-        return SerialRunner(self, plan.model_copy(update={"arithmetic": self.arithmetic()}), dataset)
+        return SerialRunner(self, self.planned(plan), dataset)
 
 
 class SerialRunner(DeviceRunner):

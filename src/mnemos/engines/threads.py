@@ -35,8 +35,7 @@ class Threads(Engine):
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
         """A runner with a replica for each worker, and not more workers than clients."""
         workers = min(self.workers or cores(), work.cohort)
-        plan = plan.model_copy(update={"arithmetic": self.arithmetic()})
-        return ThreadsRunner(self, plan, dataset, workers)
+        return ThreadsRunner(self, self.planned(plan), dataset, workers)
 
 
 def one_by_one(work: Work, engine: DeviceEngine) -> Engine:

@@ -66,8 +66,7 @@ class Vmap(DeviceEngine):
             runner = one_by_one(work, self).open(plan, dataset, work)
             runner.why = f"vmap can't run the optimizer '{optimizer.name}', whose clients train one by one"
             return runner
-        plan = plan.model_copy(update={"arithmetic": self.arithmetic()})
-        return VmapRunner(self, plan, dataset)
+        return VmapRunner(self, self.planned(plan), dataset)
 
 
 class _Replica(NamedTuple):

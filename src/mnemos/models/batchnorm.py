@@ -36,6 +36,8 @@ class MaskedBatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise a batch [B, C, …] of which `mask` [B] marks the real samples."""
+        if x.dtype in (torch.bfloat16, torch.float16):  # whose sums would be too rough
+            return self.forward(x.float()).to(x.dtype)
         shape = [1, -1] + [1] * (x.ndim - 2)
         if not self.training and self.running_mean is not None and self.running_var is not None:
             return self._affine(x, self.running_mean, self.running_var, shape)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mnemos.common.registry import Options
 from mnemos.data.augment import Augmentation, augmentations
@@ -15,6 +15,8 @@ from mnemos.optim.sgd import Sgd
 
 _Batches = TypeVar("_Batches", int, float)
 _Samples = TypeVar("_Samples", int, Ints)
+
+Precision = Literal["float32", "bf16", "tf32"]
 
 
 def round_steps(steps: int | None, epochs: int, batches: _Batches) -> _Batches:
@@ -37,6 +39,20 @@ class Local(Options):
     schedule: Annotated[Schedule, schedules] = ConstantSchedule()
     weight_decay: float = Field(0.0, ge=0, description="weight decay, coupled or not as the optimiser has it")
     augment: tuple[Annotated[Augmentation, augmentations], ...] = ()
+    precision: Precision = Field(
+        "float32",
+        description="of the model's passes: bf16, or tf32 on CUDA devices; everything else is float32",
+    )
+
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _counted_steps(cls, value: Any) -> Any:
+        if value == "fp16":
+            raise ValueError(
+                "found fp16, whose loss scaling skips steps, which methods that count steps can't have; "
+                "allowed: float32, bf16, tf32"
+            )
+        return value
 
     @property
     def keeps(self) -> bool:

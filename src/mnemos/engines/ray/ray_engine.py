@@ -44,7 +44,7 @@ class Ray(Engine):
 
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
         """Connect to the cluster and start workers, but not more than there are clients."""
-        plan = plan.model_copy(update={"arithmetic": self.arithmetic()})
+        plan = self.planned(plan)
         with ExitStack() as opened:  # closes what is open if the rest can't be opened
             cpus = max(cores(), math.ceil(self.workers * self.cpus))
             connection = opened.enter_context(closing(Connection(self.address, cpus)))
