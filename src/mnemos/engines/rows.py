@@ -84,7 +84,8 @@ class Rows(Trainees):
         self._rates = [
             rates(request, todo) for request, todo in zip(self._requests, self._workloads, strict=True)
         ]
-        self._narrowed: Rows = self
+        # Not itself at first: a cycle would keep a chunk in memory until the next one needs it.
+        self._narrowed: Rows | None = None
 
     @property
     def functional(self) -> Functional:
@@ -95,7 +96,7 @@ class Rows(Trainees):
         """The first rows, in the same memory."""
         if count == len(self.parameters):
             return self
-        if count != len(self._narrowed.parameters):  # the same as in the step before, as a rule
+        if self._narrowed is None or count != len(self._narrowed.parameters):  # as in the step before
             rows = copy.copy(self)
             rows.parameters, rows.buffers = self.parameters[:count], self.buffers[:count]
             rows.optimizer = {name: values[:count] for name, values in self.optimizer.items()}
