@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -194,11 +195,24 @@ def test_data_sets_are_found_by_their_files(command, monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("bare")
 def test_folders_without_room_or_rights(command, monkeypatch):
-    monkeypatch.setattr(folders.os, "access", lambda *_: False)
+    real = folders.os.access
+    monkeypatch.setattr(folders.os, "access", lambda path, mode: mode == os.F_OK and real(path, mode))
     monkeypatch.setattr(folders, "_LITTLE", 1e30)
     out = command("doctor").out
     assert "can't be written (" in out
     assert "of disk space left; what to do: free some" in out
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_data_folder_that_cannot_be_looked_into(command, monkeypatch):
+    def refuse():
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(folders, "_data_sets", refuse)
+    assert (
+        "can't be looked into (Permission denied); what to do: change its permissions"
+        in command("doctor").out
+    )
 
 
 def test_it_imports_nothing_heavy_beside_pytorch(tmp_path):

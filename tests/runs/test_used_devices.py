@@ -134,6 +134,19 @@ def test_a_record_of_an_earlier_version_is_one_of_the_cpu(tmp_path):
     assert [entry["round"] for entry in run.read_json("engine.json")["used"]] == [4]
 
 
+def test_a_round_that_is_done_again_is_on_the_device_of_the_last_time(tmp_path):
+    """The run changed to the CPU in round 7, and goes on there from a checkpoint after round 4."""
+    (tmp_path / "experiment.yaml").touch()
+    run, engine = Run.at(tmp_path), Serial(device="cpu")
+    entries = [{"round": 1, "device": "cuda:0"}, {"round": 7, **CPU_ENTRY, "torch": torch.__version__}]
+    run.write_json("engine.json", {"engine": engine.dump(), "device": "cpu", "used": entries})
+    runner = SimpleNamespace(engine=engine, why="", plan=SimpleNamespace(arithmetic=Arithmetic()))
+    assert not UsedDevices(run).note(runner, 8)
+    assert run.read_json("engine.json")["used"] == entries
+    assert not UsedDevices(run).note(runner, 5)
+    assert [entry["round"] for entry in run.read_json("engine.json")["used"]] == [1, 5]
+
+
 @pytest.mark.parametrize("used", [None, 3, [], ["x"], [{"round": "x"}], [{}]])
 def test_a_damaged_list_is_written_anew(tmp_path, used):
     (tmp_path / "experiment.yaml").touch()

@@ -31,8 +31,9 @@ class UsedDevices:
         entry = _entry(runner)
         engine = runner.engine.dump()
         new = engine != self._engine
-        if new or not self._used or _without_round(self._used[-1]) != entry:
-            # A round that is done again replaces what was known of it.
+        last = self._used[-1] if self._used else {}
+        # A round that is done again, after a resume from an older checkpoint, replaces what was known of it.
+        if new or _without_round(last) != entry or _round_of(last) > round:
             before = [known for known in self._used if _round_of(known) < round]
             self._used = [*before, {"round": round, **entry}]
             self._engine, self._device = engine, entry["name"]

@@ -23,23 +23,31 @@ def examine_folders(torch: ModuleType | None) -> Section:
     except MnemosError as error:
         section.problems.append(Problem(str(error), f"set {VARIABLE} to a folder", broken=True))
         return section
-    if os.environ.get(VARIABLE) and not data.is_dir():
+    if os.environ.get(VARIABLE) and not _is_folder(data):
         do = f"make the folder, or set {VARIABLE} to the one that has the data sets"
         section.problems.append(Problem(f"{VARIABLE} names {data}, which is no folder", do))
     cache = cache_folder()
     section.lines = [("data", _described(data)), ("cache", _described(cache))]
     section.facts = {"data": str(data), "cache": str(cache)}
     if torch is not None:
-        sets = _data_sets()
-        section.facts["data_sets"] = sets
-        there = [name for name, found in sets.items() if found]
-        section.lines.append(("data sets", ", ".join(["digits (embedded)", *there])))
-        absent = [name for name, found in sets.items() if not found]
-        if absent:
-            section.lines.append(("not there", f"{', '.join(absent)} (docs/guides/data.md)"))
+        try:
+            _list(_data_sets(), section)
+        except OSError as error:
+            what = f"{data} can't be looked into ({error.strerror})"
+            section.problems.append(Problem(what, f"change its permissions, or set {VARIABLE} to another"))
     for folder in dict.fromkeys((data, cache)):
         section.problems += _problems(folder)
     return section
+
+
+def _list(sets: dict[str, bool], section: Section) -> None:
+    """Add the data sets that are there, and those that aren't."""
+    section.facts["data_sets"] = sets
+    there = [name for name, found in sets.items() if found]
+    section.lines.append(("data sets", ", ".join(["digits (embedded)", *there])))
+    absent = [name for name, found in sets.items() if not found]
+    if absent:
+        section.lines.append(("not there", f"{', '.join(absent)} (docs/guides/data.md)"))
 
 
 def _data_sets() -> dict[str, bool]:
@@ -51,13 +59,13 @@ def _data_sets() -> dict[str, bool]:
 
 def _described(folder: Path) -> str:
     near = _nearest(folder)
-    state = "" if folder.is_dir() else "not made yet; "
+    state = "" if _is_folder(folder) else "not made yet; "
     return f"{folder} ({state}{size(shutil.disk_usage(near).free)} free)"
 
 
 def _problems(folder: Path) -> list[Problem]:
     near, found = _nearest(folder), []
-    if not near.is_dir() or not os.access(near, os.W_OK | os.X_OK):
+    if not _is_folder(near) or not os.access(near, os.W_OK | os.X_OK):
         do = "change its permissions, or name other folders by MNEMOS_DATA and MNEMOS_CACHE"
         found.append(Problem(f"{folder} can't be written ({near} doesn't allow it)", do))
     if (free := shutil.disk_usage(near).free) < _LITTLE:
@@ -67,4 +75,13 @@ def _problems(folder: Path) -> list[Problem]:
 
 def _nearest(folder: Path) -> Path:
     """The folder, or the nearest above it that there is."""
-    return next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
+    # Unlike `exists`, `access` raises no error for a folder that can't be looked into.
+    above = (folder, *folder.absolute().parents)
+    return next((path for path in above if os.access(path, os.F_OK)), Path(folder.anchor or "/"))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False

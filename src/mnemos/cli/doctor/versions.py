@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
@@ -40,9 +39,10 @@ def installed(package: str) -> str | None:
 def import_torch() -> tuple[ModuleType | None, str]:
     """(PyTorch, nothing), or (None, why it can't be imported)."""
     try:
-        return importlib.import_module("torch"), ""
+        import torch  # here, because it may be missing
     except (ImportError, OSError, RuntimeError) as error:  # a library of it is missing, or isn't for this CPU
         return None, f"{type(error).__name__}: {error}".splitlines()[0]
+    return torch, ""
 
 
 def build_of(torch: ModuleType) -> str:
