@@ -318,7 +318,7 @@ def test_a_command_uses_a_cluster_is_interrupted_and_goes_on(runner, tmp_path):
         process.kill()
         process.wait(60)
     assert process.returncode == 130, rest
-    assert said[1] == f"engine ray, workers 1, cpus 1.0, address {address}, retries 2\n"
+    assert said[1] == f"engine ray, workers 1, cpus 1.0, device auto, address {address}, retries 2\n"
     assert said[2].startswith("round 1/100000")
     facts = json.loads(answer)
     assert facts["status"] == "interrupted"
