@@ -298,7 +298,7 @@ def test_a_command_uses_a_cluster_is_interrupted_and_goes_on(runner, tmp_path):
         os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does
         done = command.ended()
     assert done.code == 130, done.err
-    assert said[0] == f"engine ray, workers 1, cpus 1.0, address {address}, retries 2"
+    assert said[0] == f"engine ray, workers 1, cpus 1.0, device auto, address {address}, retries 2"
     assert said[1].startswith("round 1/100000")
     facts = json.loads(done.out)
     assert facts["status"] == "interrupted"

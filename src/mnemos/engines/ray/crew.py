@@ -6,16 +6,17 @@ import json
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnemos.client.messages import Plan
 from mnemos.common.extras import require
 from mnemos.data.dataset import Dataset
-from mnemos.engines.ray.worker import Data, Places, Worker, as_text, find, versions
+from mnemos.engines.ray.worker import Data, Greeting, Places, Worker, as_text, find, versions
 from mnemos.errors import ConfigError, MnemosError
 
 PATIENCE = 180.0
@@ -46,20 +47,48 @@ class Member:
         return self.step is None
 
 
+class Needs(NamedTuple):
+    """What each worker of a run takes."""
+
+    cpus: float
+    gpus: float
+    device: str
+    """The name of the device that it trains on; auto: the GPU that it is given, or else the CPU."""
+    exact: bool
+    """Whether it uses deterministic algorithms alone."""
+
+    def fitting(self, resources: Mapping[str, float]) -> int:
+        """How many workers a machine with these resources has room for."""
+        room = int(resources.get("CPU", 0) // self.cpus)
+        if not self.gpus:
+            return room
+        gpus = resources.get("GPU", 0)
+        # A share is one GPU's: two thirds of a GPU are had once of each.
+        return min(room, int(gpus) * int(1 / self.gpus) if self.gpus <= 1 else int(gpus // self.gpus))
+
+
 class Crew:
     """Long-lived workers (actors) on a cluster's machines; those of a machine share a copy of the data."""
 
-    def __init__(self, ray: Any, plan: Plan, dataset: Dataset, workers: int, cpus: float) -> None:
-        """Begin to start `workers` workers of `cpus` CPUs each, or as many as the cluster has room for."""
-        self._ray = ray
-        self._plan, self._source = as_text(plan), json.dumps(plan.data.dump())
+    def __init__(self, ray: Any, plan: Plan, dataset: Dataset, workers: int, needs: Needs) -> None:
+        """Begin to start `workers` workers, or as many as the cluster has room for."""
+        self._ray, self._needs = ray, needs
+        self._kind = ""
+        self.plan = plan
+        """The plan with the arithmetic of the workers' devices, once one of them is ready."""
+        self._source = json.dumps(plan.data.dump())
         self.path = [entry or str(Path.cwd()) for entry in sys.path]
         """This process's module path, which workers get."""
-        room = sum(int(node["Resources"].get("CPU", 0) // cpus) for node in ray.nodes() if node["Alive"])
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        room = sum(map(needs.fitting, machines))
         if not room:
-            raise ConfigError(f"found {cpus:g}; no machine of the cluster has as many CPUs", "engine.cpus")
+            raise _no_room(needs, machines)
         self._actors = ray.remote(Worker).options(
-            num_cpus=cpus, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+            num_cpus=needs.cpus,
+            num_gpus=needs.gpus,
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy="SPREAD",
         )
         self._data = Data.of(dataset)
         self._sent = ray.put(self._data)
@@ -78,7 +107,8 @@ class Crew:
             self.advance(starting[done[0]])
         if not any(member.ready for member in self.members):
             raise ConfigError(
-                f"no worker could be started in {PATIENCE:.0f} s; are all CPUs of the cluster in use?",
+                f"no worker could be started in {PATIENCE:.0f} s; are all CPUs "
+                f"{'or GPUs ' if self._needs.gpus else ''}of the cluster in use?",
                 "engine",
             )
 
@@ -106,8 +136,23 @@ class Crew:
                     "would differ",
                     "engine",
                 )
+        self._check_device(greeting)
         member.node, member.pid = greeting.node, greeting.pid
-        member.step = member.actor.prepare.remote(self._place(member.node), self._plan)
+        member.step = member.actor.prepare.remote(self._place(member.node), as_text(self.plan))
+
+    def _check_device(self, greeting: Greeting) -> None:
+        """Put the first worker's kind of device into the plan; others must have the same."""
+        if not self._kind:
+            self._kind = greeting.device
+            update = {"device": self._kind, "deterministic": self._needs.exact and self._kind != "cpu"}
+            arithmetic = self.plan.arithmetic.model_copy(update=update)
+            self.plan = self.plan.model_copy(update={"arithmetic": arithmetic})
+        elif greeting.device != self._kind:
+            raise ConfigError(
+                f"found {greeting.device} on the cluster's machine {greeting.host}, and {self._kind} on "
+                "others; results would differ; allowed: one kind of device, as with engine.device=cpu",
+                "engine.device",
+            )
 
     def replace(self, member: Member) -> None:
         """Start a new worker instead of one that has died or hangs."""
@@ -123,7 +168,7 @@ class Crew:
         self._sent = None
 
     def _hire(self) -> Member:
-        actor = self._actors.remote(self.path)
+        actor = self._actors.remote(self.path, self._needs.device)
         return Member(actor, actor.greet.remote())
 
     def _kill(self, member: Member) -> None:
@@ -149,8 +194,17 @@ class Crew:
         return self.places[node]
 
 
+def _no_room(needs: Needs, machines: list[dict[str, float]]) -> ConfigError:
+    """The error for a cluster none of whose machines has room for a worker."""
+    if any(needs._replace(gpus=0).fitting(machine) for machine in machines):
+        return ConfigError(f"found {needs.gpus:g}; no machine of the cluster has as many GPUs", "engine.gpus")
+    return ConfigError(f"found {needs.cpus:g}; no machine of the cluster has as many CPUs", "engine.cpus")
+
+
 def _refused(cause: Exception) -> MnemosError:
     """The error for a worker that can't prepare for the plan."""
+    if isinstance(cause, ConfigError) and cause.path in ("engine.device", "local.precision"):
+        return ConfigError(f"{cause.message} (at a worker)", cause.path)
     if isinstance(cause, MnemosError):
         reason = str(cause)
     else:

@@ -10,14 +10,15 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mnemos.client.messages import Plan, TrainRequest
 from mnemos.common.cores import cores
+from mnemos.common.devices import AUTO
 from mnemos.data.dataset import Dataset
 from mnemos.engines.engine import Engine, Lost, Runner, Work, blame, engines
 from mnemos.engines.ray.connection import Connection
-from mnemos.engines.ray.crew import PATIENCE, Crew, Member
+from mnemos.engines.ray.crew import PATIENCE, Crew, Member, Needs
 from mnemos.engines.ray.worker import as_text, own_of, shared_of, update_of
 from mnemos.errors import PausedError
 from mnemos.methods.exchange import TrainReply
@@ -34,6 +35,10 @@ class Ray(Engine):
 
     workers: int = Field(0, ge=0, le=100_000, description="0: one a CPU of the cluster")
     cpus: float = Field(1.0, gt=0, description="CPUs that a worker takes of the cluster's")
+    gpus: float = Field(0.0, ge=0, description="GPUs that a worker takes: a share of one, or a whole number")
+    device: str = Field(
+        AUTO, description="where a worker trains: auto (the GPU that it is given, or else the CPU), cpu, cuda"
+    )
     address: str | None = Field(
         None,
         min_length=1,
@@ -42,6 +47,18 @@ class Ray(Engine):
     retries: int = Field(2, ge=0, description="further tries of a client whose worker died")
     timeout: float | None = Field(None, gt=0, description="seconds after which a client is given up")
 
+    @field_validator("gpus")
+    @classmethod
+    def _whole(cls, value: float) -> float:
+        if value > 1 and not value.is_integer():
+            raise ValueError(f"found {value:g}; allowed: 0 to 1, or a whole number")
+        return value
+
+    def planned(self, plan: Plan) -> Plan:
+        """The plan with the reference arithmetic; on which devices it runs, workers say when they start."""
+        arithmetic = self.arithmetic().model_copy(update={"precision": plan.local.precision})
+        return plan.model_copy(update={"arithmetic": arithmetic})
+
     def open(self, plan: Plan, dataset: Dataset, work: Work) -> Runner:
         """Connect to the cluster and start workers, but not more than there are clients."""
         plan = self.planned(plan)
@@ -49,9 +66,10 @@ class Ray(Engine):
             cpus = max(cores(), math.ceil(self.workers * self.cpus))
             connection = opened.enter_context(closing(Connection(self.address, cpus)))
             workers = min(self.workers, work.cohort) or work.cohort
-            crew = Crew(connection.ray, plan, dataset, workers, self.cpus)
+            needs = Needs(self.cpus, self.gpus, self.device, self.exact)
+            crew = Crew(connection.ray, plan, dataset, workers, needs)
             opened.enter_context(closing(crew)).start()
-            return RayRunner(self, plan, connection.ray, crew, opened.pop_all())
+            return RayRunner(self, crew.plan, connection.ray, crew, opened.pop_all())
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 import warnings
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -20,10 +20,13 @@ import torch
 from torch import Tensor
 
 from mnemos.client.messages import Plan, TrainRequest
+from mnemos.client.precision import tf32
 from mnemos.client.trainer import Trainer, intra_op
+from mnemos.common.devices import AUTO, CPU, find_devices
 from mnemos.common.extras import require
 from mnemos.data.dataset import Dataset, Split, sources
 from mnemos.data.download import OFFLINE
+from mnemos.engines.devices import Mirror, deterministic
 from mnemos.methods.exchange import TrainReply
 from mnemos.version import __version__
 
@@ -40,9 +43,12 @@ def versions() -> dict[str, str]:
 
 
 def to_arrays(value: Any) -> Any:
-    """Tensors as arrays in the same memory, also inside dictionaries; other values as they are."""
+    """Tensors as arrays, also inside dictionaries; other values as they are.
+
+    Tensors of the host share their memory with the arrays.
+    """
     if isinstance(value, Tensor):
-        return value.detach().numpy()
+        return value.detach().cpu().numpy()
     return {name: to_arrays(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
@@ -152,45 +158,58 @@ class Places(NamedTuple):
 
 
 class Greeting(NamedTuple):
-    """A worker's machine, process and versions."""
+    """A worker's machine, process, versions and device."""
 
     node: str
     pid: int
     host: str
     versions: dict[str, str]
+    device: str
+    """The kind of device that it trains on."""
 
 
 class Worker:
     """Trains one client after another, in a process of its own."""
 
-    def __init__(self, path: list[str]) -> None:
-        """`path` is the driver's module path, where a user's own parts may be."""
+    def __init__(self, path: list[str], device: str = "cpu") -> None:
+        """`path` is the driver's module path, where a user's own parts may be; `device`: of the engine."""
         _extend(path)
         torch.set_num_threads(1)
         self._dataset: Dataset | None = None
         self._trainers: dict[str, tuple[Plan, Trainer]] = {}
         self._key = -1
         self._shared: Arrays = {}
+        self._wanted, self._device = device, CPU
+        self._mirror = Mirror(CPU)
 
     def greet(self) -> Greeting:
-        """Where the worker runs, and with which versions."""
+        """Where the worker runs, and with which versions; a ConfigError if its device isn't there."""
         context = require("ray", "ray", "ray").get_runtime_context()
-        return Greeting(context.get_node_id(), os.getpid(), platform.node(), versions())
+        # Without a GPU of its own it may still see those of others.
+        given = self._wanted != AUTO or any(context.get_accelerator_ids().values())
+        (self._device,) = find_devices(self._wanted) if given else (CPU,)
+        node, host = context.get_node_id(), platform.node()
+        return Greeting(node, os.getpid(), host, versions(), self._device.type)
 
     def prepare(self, places: Places, plan: str) -> None:
         """Get the data, and make a trainer for a plan."""
         self._dataset = places.fetch().dataset()
-        self._trainer(plan)
+        prepared, _ = self._trainer(plan)
+        # To the end of the process, which trains and does nothing else.
+        self._opened = ExitStack()
+        self._opened.enter_context(deterministic(prepared.arithmetic.deterministic))
+        self._opened.enter_context(tf32(False, self._device))
 
     def train(self, shared: Arrays, own: Arrays) -> Arrays:
         """Train a client; the arguments are the two parts of its request, the result is the update."""
         if shared["key"] != self._key:
             self._key, self._shared = shared["key"], to_tensors(shared)
+            self._mirror = Mirror(self._device)
         plan, trainer = self._trainer(self._shared["plan"])
         common = {name: self._shared[name] for name in SHARED}
         request = TrainRequest(**{**common, **to_tensors(own), "plan": plan})
         with intra_op(plan.arithmetic.intra_op):
-            numbers, tensors, states = trainer(request).parts()
+            numbers, tensors, states = trainer(self._mirror(request)).parts()
         return {**numbers, **to_arrays(tensors), **to_arrays(states)}
 
     def _trainer(self, text: str) -> tuple[Plan, Trainer]:
@@ -198,7 +217,7 @@ class Worker:
         assert self._dataset is not None
         if text not in self._trainers:
             plan = Plan.parse(json.loads(text))
-            self._trainers[text] = plan, Trainer(plan, self._dataset)
+            self._trainers[text] = plan, Trainer(plan, self._dataset, self._device)
         return self._trainers[text]
 
 
