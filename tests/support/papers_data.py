@@ -1,4 +1,4 @@
-"""Tiny data sets in the formats of the papers' own: as few samples as their clients can share."""
+"""Tiny data sets in the formats of the papers' own: as few samples as a hundred clients can share."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ from pathlib import Path
 
 import numpy as np
 
-FOR_MANY = 1000
-"""Ten samples for each of a hundred clients: nine to train on, one held out."""
-FOR_FEW = 200
-"""Fifty samples for each of four clients: a fiftieth is one to hold out."""
+CLIENTS, EACH = 100, 10
+"""Ten samples a client: nine to train on, one held out."""
 
 
-def write_papers_data(folder: Path, train: int = FOR_MANY) -> Path:
+def write_papers_data(folder: Path) -> Path:
     """CIFAR-10, CIFAR-100, FEMNIST and Fashion-MNIST below a data folder."""
     rng = np.random.default_rng(0)
-    for part, count in (("train", train), ("test", 40)):
+    train, test = CLIENTS * EACH, 40
+    for part, count in (("train", train), ("test", test)):
         _cifar10(folder / "cifar-10-batches-bin", part, count, rng)
         _cifar100(folder / "cifar-100-binary", part, count, rng)
         _femnist(folder / "femnist" / part / "all_data_0.json", count, rng)
         _fashion(folder / "fashion-mnist", "train" if part == "train" else "t10k", count, rng)
+    return folder
+
+
+def write_few_images(folder: Path, train: int = 200) -> Path:
+    """CIFAR-100 for four clients: a fiftieth of what each holds is one sample to hold out."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", train), ("test", 40)):
+        _cifar100(folder / "cifar-100-binary", part, count, rng)
     return folder
 
 

@@ -13,7 +13,7 @@ from mnemos.studies.pool import in_turn
 from mnemos.studies.reproduce.catalogue import find_recipe, recipe_names
 from mnemos.studies.reproduce.cell import RecipeCell
 from mnemos.studies.reproduce.reproduction import Reproduction
-from support.papers_data import FOR_FEW, write_papers_data
+from support.papers_data import write_few_images
 
 SMALLEST = 0.0002
 """Two rounds, four clients of which two train, ResNets of an eighth of their width."""
@@ -22,13 +22,15 @@ _LONG = ("42 iterations", "70 iterations", "all data each")
 """Columns that are like their neighbours, only longer; they are run where they have none."""
 
 
+_FEW_IMAGES = ("feder/", "claims/ranks")
+"""Recipes in which clients are few, and hold much."""
 _TASKS = ("afcl/", "claims/bounds", "claims/continual", "claims/fractals")
 
 
 @pytest.fixture(scope="module")
-def few_samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The papers' data, with as many samples as four clients need."""
-    return write_papers_data(tmp_path_factory.mktemp("few-samples"), FOR_FEW)
+def few_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For recipes in which clients are few, and hold much."""
+    return write_few_images(tmp_path_factory.mktemp("few-images"))
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +60,10 @@ def _with_fractals(cells: list[RecipeCell]) -> str:
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_it_runs_at_the_smallest_scale(
-    name: str, runs: Path, few_samples: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, runs: Path, papers_data: Path, few_images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNEMOS_DATA", str(few_samples))
+    if name.startswith(_FEW_IMAGES):
+        monkeypatch.setenv("MNEMOS_DATA", str(few_images))
     known, recipe = find_recipe(name)
     # A round of AFCL is of whole batches in four rotations, and there are ten at least: one cell is enough,
     # and smaller batches. Before the first there is a model to be trained on fractals.
