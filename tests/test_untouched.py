@@ -235,6 +235,7 @@ CHANGES = {
     "mnemos.pretrain.train:_learn": "trains it",
     "mnemos.pretrain.train:_test": "evaluates what was trained here",
     "mnemos.experiment.compatibility.setup:Setup.__init__": "tested below, as a part of the federation",
+    "mnemos.engines.vmap:VmapRunner._sizes": "tested below, as a part of the engine",
     "mnemos.federation.groups:Group.__init__": "tested below, as a part of the federation",
     "mnemos.vector:Bound.__init__": "binds it",
     "mnemos.vector:save_model": "tested below",
@@ -431,7 +432,7 @@ def test_opening_an_engine_and_its_trials_changes_nothing(method, name):
 def test_the_room_a_client_takes_is_found_without_moving_statistics():
     federation = Federation(experiment())
     with Vmap().open(federation.groups[0].plan, federation.dataset, Work(4, 2)) as runner:
-        functional = runner._functional
+        functional = runner._replicas[0].functional
         assert all(not norm.updated for norm in functional._norms.values())
         buffers = dict(functional.module.named_buffers())
         assert buffers["body.norm.running_mean"].unique().tolist() == [-3.0]

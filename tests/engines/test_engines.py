@@ -12,7 +12,7 @@ from torch import nn
 from mnemos.client.messages import reply_from_bytes, reply_to_bytes
 from mnemos.client.trainer import Trainer, train_message
 from mnemos.data.dataset import Dataset, Source, Split
-from mnemos.engines import vmap
+from mnemos.engines import devices
 from mnemos.engines.auto import Auto
 from mnemos.engines.engine import ClientError
 from mnemos.errors import ConfigError
@@ -189,14 +189,14 @@ def test_vmap_names_the_client_that_fails_also_alone():
 
 def test_vmap_names_all_clients_of_a_chunk_that_fails_as_a_whole(monkeypatch):
     federation, runner, requests = _asked(participation=0.5)
-    alone = vmap.train
+    alone = devices.train_unread
 
     def train(rows):
-        if len(rows.order) > 1:
+        if len(rows.parameters) > 1:
             raise MemoryError("too much")
         return alone(rows)
 
-    monkeypatch.setattr(vmap, "train", train)
+    monkeypatch.setattr(devices, "train_unread", train)
     clients = ", ".join(str(request.client) for request in requests)
     with pytest.raises(
         ClientError, match=f"^clients {clients} failed together in round 1, .* alone: MemoryError: too much"

@@ -36,8 +36,7 @@ class Screening:
             if guarded and guard.enabled
             else None
         )
-        count = max(_AT_LEAST, _TOGETHER // (4 * (layout.size + layout.buffer_size)))
-        self._at_once = 1 if self._guard is None else count
+        self._count = max(_AT_LEAST, _TOGETHER // (4 * (layout.size + layout.buffer_size)))
 
     def screen(
         self, answers: Answers, server: Server, memory: State, checks: tuple[Check, ...]
@@ -49,7 +48,9 @@ class Screening:
 
     def _sound(self, answers: Answers, checks: tuple[Check, ...]) -> Iterator[Answer]:
         """The answers, with what is wrong with each update by itself."""
-        while part := list(islice(answers, self._at_once)):
+        # One by one as they come, but for a device, which would be waited for each time.
+        at_once = 1 if self._guard is None or self._form.on_cpu else self._count
+        while part := list(islice(answers, at_once)):
             updates = [
                 (answer.update, Asked.by(request), answer.trained)
                 for request, answer in part
@@ -80,7 +81,7 @@ class Screening:
         self, guard: BoundsCheck, answers: Iterator[Answer], server: Server, memory: State
     ) -> Iterator[Answer]:
         """The answers after the guard has compared their updates, in parts that fit into memory."""
-        while part := list(islice(answers, self._at_once)):
+        while part := list(islice(answers, self._count)):
             usable = [answer.usable for answer in part if answer.usable is not None]
             verdict = guard.judge(usable, server, memory) if usable else Verdict({}, {})
             for answer in part:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mnemos.common.devices import send
+from mnemos.common.devices import CPU, send
 from mnemos.data.batches import Draw, Loader, even
 from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Ints
@@ -21,7 +21,7 @@ from mnemos.models.functional import Functional
 from mnemos.models.mixed import CoDistillation
 
 
-def server_batches(dataset: Dataset, samples: Ints, device: torch.device) -> list[Batch]:
+def server_batches(dataset: Dataset, samples: Ints, device: torch.device = CPU) -> list[Batch]:
     """Training samples (indices) as input for models on a device, in even chunks."""
     indices = torch.from_numpy(samples)
     loader = Loader(dataset, (), channels_last=False, device=device).of(indices)

@@ -29,7 +29,7 @@ from mnemos.runs.releases import Releases, SpentError
 from mnemos.runs.run import Run, State, Status, create
 from mnemos.runs.stops import StoppedError, check_directory, stops
 from mnemos.runs.store import Store, overall, read_metrics
-from mnemos.runs.trust import Trust, remember_own
+from mnemos.runs.trust import Trust, remember_engine, remember_own
 from mnemos.runs.used import UsedDevices, engine_for
 from mnemos.vector import save_model
 from mnemos.version import __version__
@@ -260,6 +260,7 @@ def _rounds(
             check_directory(run, lock)
             if noted != runner.engine:
                 noted = runner.engine
+                remember_engine(runner.engine)
                 if used.note(runner, outcome.round):
                     observer.engine(runner)
             store.append(outcome.records)

@@ -21,6 +21,7 @@ import platformdirs
 
 from mnemos.common.imports import only, origin
 from mnemos.common.plain import parse_json
+from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment
 
@@ -96,6 +97,12 @@ def remember_own(experiment: Experiment) -> None:
     """Record the code that an experiment of this user names, because the user is about to run it."""
     with suppress(ConfigError):  # a class that can't be imported by its path can't be resumed either
         opened("", lambda: Experiment.parse(experiment.model_dump(mode="json")), True)
+
+
+def remember_engine(engine: Engine) -> None:
+    """The same for the engine that a run records: it has found its devices, so its options are others."""
+    with suppress(ConfigError):
+        opened("", lambda: engines.parse(engine.dump()), True)
 
 
 def _remember(uses: Iterable[Use]) -> None:

@@ -70,6 +70,11 @@ class Form:
         self._vectors = _Kind.of(delta), _Kind.of(buffers)
         self._change = {name: _Kind.of(example) for name, example in change.items()}
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether updates are on the CPU."""
+        return self._vectors[0].device.type == "cpu"
+
     def flaw(self, update: TrainReply, asked: Asked, *, trained: bool = True) -> str | None:
         """Why an update can't be used, in a few words; None if it can.
 
