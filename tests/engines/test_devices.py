@@ -20,6 +20,9 @@ import mnemos
 from mnemos.client.trainer import fresh_model
 from mnemos.common.devices import CPU, bytes_in, double, find_devices, free_memory, send
 from mnemos.data.dataset import Dataset, Source, Split
+from mnemos.engines.auto import AutoRunner
+from mnemos.engines.devices import Mirror
+from mnemos.engines.vmap import Vmap
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment.experiment import Experiment, load_experiment
 from mnemos.federation.federation import Federation
@@ -365,6 +368,26 @@ def test_two_devices_give_the_model_of_one(engine, options, method):
     assert torch.equal(models[0][0], models[1][0])
     assert models[0][1] == models[1][1]  # the updates came in the same order
     assert found().across > 0
+
+
+def test_what_all_clients_are_sent_is_copied_once_to_another_device():
+    with closing(Federation(lenet("serial"))) as federation, federation.open() as runner:
+        requests = list(federation.requests(1, runner))
+    mirror = Mirror(OTHER)
+    with pretend.counting() as found:
+        copies = [mirror(request) for request in requests]
+    assert found().across == 2  # the model, and its buffers
+    assert {copy.model.device for copy in copies} == {OTHER}
+    assert len({id(copy.model) for copy in copies}) == 1
+
+
+def test_auto_records_what_its_choice_has_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
+    monkeypatch.setattr(AutoRunner, "_measure", lambda self, _cohort: (Vmap(device=self._device), "fastest"))
+    with closing(Federation(lenet("auto"))) as federation, federation.open() as runner:
+        federation.advance(runner)
+        assert runner.engine.device == "pretend:0"
+        assert runner.engine.chunk > CLIENTS
 
 
 # The helpers.

@@ -65,6 +65,7 @@ class AutoRunner(Runner):
             cohort = [dataclasses.replace(request, plan=self.plan) for request in cohort]
         assert self._chosen is not None
         yield from self._chosen.run(cohort)
+        self.engine = self._chosen.engine  # which may have found out how many clients fit into memory
 
     def close(self) -> None:
         """Close the chosen engine's runner."""
@@ -83,7 +84,7 @@ class AutoRunner(Runner):
 
     def _take(self, engine: Engine, why: str) -> None:
         self._chosen = engine.open(self.plan, self._dataset, self._work)
-        self.engine, self.why, self.plan = engine, why, self._chosen.plan
+        self.engine, self.why, self.plan = self._chosen.engine, why, self._chosen.plan
 
     def _measure(self, cohort: list[TrainRequest]) -> tuple[Engine, str]:
         """The candidate that will finish the run first, and a sentence with the times of all candidates."""
@@ -156,7 +157,9 @@ class _Trial:
     @property
     def handicap(self) -> float:
         """A factor on the time: engines with another than the reference arithmetic must be clearly faster."""
-        return 1.0 if self.engine.arithmetic() == Arithmetic() else 1.2
+        found = self.engine.arithmetic()
+        reference = Arithmetic(device=found.device, deterministic=found.deterministic)
+        return 1.0 if found == reference else 1.2
 
     @property
     def compiling(self) -> float:

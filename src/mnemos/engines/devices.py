@@ -110,7 +110,7 @@ class DeviceRunner(Runner):
                 raise
             except Exception as error:  # raised again, with the client's number
                 _blame(chunk, error, lambda alone: train(begin(0, [alone])))
-            waiting = [] if done else waiting  # so that two chunks are never in memory at a time
+            waiting = [] if done else waiting  # what has been read makes room for the next
             yield from map(self._homed, done)
         if waiting:
             yield from map(self._homed, with_losses(waiting))
@@ -160,9 +160,10 @@ class Mirror:
     def _copy(self, tensor: Tensor) -> Tensor:
         if tensor.device in (self._device, CPU):  # small things of the host go with what is drawn
             return tensor
-        # The original is kept, so that no other tensor can have its identity.
-        _, copy = self._copies.setdefault(id(tensor), (tensor, tensor.to(self._device)))
-        return copy
+        if id(tensor) not in self._copies:
+            # The original is kept, so that no other tensor can have its identity.
+            self._copies[id(tensor)] = tensor, tensor.to(self._device)
+        return self._copies[id(tensor)][1]
 
 
 @contextmanager

@@ -175,17 +175,17 @@ class VmapRunner(DeviceRunner):
     def _chunks(self, cohort: Iterable[TrainRequest]) -> Iterator[list[TrainRequest]]:
         """As many clients at a time as asked for, or as fit into memory."""
         chunk: list[TrainRequest] = []
-        width, most, memory = 0, self._options.chunk, self._memory()
+        width, traced, most, memory = 0, 0, self._options.chunk, self._memory()
         for request in cohort:
-            wider = max(width, min(self.plan.local.batch, len(request.samples)))
-            each = self._per_client + self._traced(request)
-            bytes_needed = (len(chunk) + 1) * (self._per_sample * wider + each)
+            own = min(self.plan.local.batch, len(request.samples)), self._traced(request)
+            wider, longer = max(width, own[0]), max(traced, own[1])
+            bytes_needed = (len(chunk) + 1) * (self._per_sample * wider + self._per_client + longer)
             full = len(chunk) == most if most else bytes_needed > memory
             if chunk and full:
                 yield chunk
-                chunk, wider = [], min(self.plan.local.batch, len(request.samples))
+                chunk, (wider, longer) = [], own
             chunk.append(request)
-            width = wider
+            width, traced = wider, longer
         if chunk:
             yield chunk
 
