@@ -77,8 +77,8 @@ class Trainees(ABC):
         """Each client at the end of its training, with its request; `data_means`: what data passes found."""
 
     @abstractmethod
-    def mean_losses(self, sums: Tensor) -> list[float]:
-        """The mean loss of the samples that each client has trained on; `sums`: `losses`, on the host."""
+    def loss_reader(self) -> Callable[[Tensor], list[float]]:
+        """Makes mean losses of the clients' samples from `losses` on the host; it keeps nothing else."""
 
     # how functions of one client act on all of them
 
@@ -155,21 +155,29 @@ class _Trace(NamedTuple):
 
 def train(clients: Trainees) -> list[TrainReply]:
     """The replies of clients that train for a round, in the order of their requests."""
-    return with_losses([(clients, train_unread(clients))])
+    replies = train_unread(clients)
+    return with_losses([Unread(clients.losses, clients.loss_reader(), replies)])
 
 
-def with_losses(trained: Sequence[tuple[Trainees, list[TrainReply]]]) -> list[TrainReply]:
-    """The replies of clients that have trained, with their losses, which are all read at once.
+class Unread(NamedTuple):
+    """Replies whose losses are still on a device."""
 
-    This waits for their devices.
-    """
-    home = trained[0][0].losses.device
-    sums = torch.cat([clients.losses.reshape(-1).to(home) for clients, _ in trained]).cpu()
-    own = torch.split(sums, [len(replies) for _, replies in trained])
+    losses: Tensor
+    """The sum of the losses of each client's samples."""
+    read: Callable[[Tensor], list[float]]
+    """Makes mean losses of the sums."""
+    replies: list[TrainReply]
+
+
+def with_losses(several: Sequence[Unread]) -> list[TrainReply]:
+    """Replies with their losses, which are all read at once; this waits for their devices."""
+    home = several[0].losses.device
+    sums = torch.cat([unread.losses.reshape(-1).to(home) for unread in several]).cpu()
+    own = torch.split(sums, [len(unread.replies) for unread in several])
     return [
         replace(reply, loss=loss)
-        for (clients, replies), some in zip(trained, own, strict=True)
-        for reply, loss in zip(replies, clients.mean_losses(some), strict=True)
+        for unread, some in zip(several, own, strict=True)
+        for reply, loss in zip(unread.replies, unread.read(some), strict=True)
     ]
 
 

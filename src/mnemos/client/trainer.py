@@ -198,8 +198,9 @@ class _Trainee(Trainees):
         end, buffers = self.parameters.clone(), self.buffers.clone()
         yield self._request, self._client, Trained(end, buffers, self._rates, data_means, self.optimizer)
 
-    def mean_losses(self, sums: Tensor) -> list[float]:
-        return [float(sums) / self._seen]
+    def loss_reader(self) -> Callable[[Tensor], list[float]]:
+        seen = self._seen
+        return lambda sums: [float(sums) / seen]
 
     def apply(self, function: Callable[..., _R], *values: Tensor | Batch) -> _R:
         return function(*values, self._client)

@@ -38,10 +38,10 @@ class ClientsInFlight:
         jobs = tuple(InFlight(*values) for values in zip(*columns, strict=True))
         sent, updates = {}, {}
         for job in jobs:
-            parts = send(_below(protocol, f"{_SENT}.{job.version}"), device)
-            sent[job.version] = Broadcast(
-                job.version + 1, parts["model"], parts["buffers"], _below(parts, "received")
-            )
+            if job.version not in sent:
+                parts = send(_below(protocol, f"{_SENT}.{job.version}"), device)
+                vectors = parts["model"], parts["buffers"]
+                sent[job.version] = Broadcast(job.version + 1, *vectors, _below(parts, "received"))
             parts = _below(protocol, f"{_UPDATE}.{job.client}")
             if parts:
                 samples, steps, loss = parts.pop("numbers").tolist()

@@ -63,7 +63,20 @@ def free_memory(device: torch.device) -> int | None:
     if device.type == "mps":
         return int(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
     info = getattr(module, "mem_get_info", None)
-    return int(info(device)[0]) if callable(info) else None
+    if not callable(info):
+        return None
+    # What PyTorch keeps for later can be had as well, and the driver doesn't know it.
+    reserved, allocated = (
+        getattr(module, name, lambda _device: 0)(device) for name in ("memory_reserved", "memory_allocated")
+    )
+    return int(info(device)[0] + max(0, reserved - allocated))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a device has no memory left; Apple's have no class of their own for it."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "MPS backend out of memory" in str(error)
 
 
 def release_memory(device: torch.device) -> None:
@@ -86,15 +99,17 @@ def send(values: _T, device: torch.device) -> _T:
 
     `values` are tensors, in tuples, lists and dictionaries of any depth, beside anything else. A transfer
     costs as much as many kernels, however small it is: so the tensors are laid end to end in one buffer of
-    bytes, and are views of it at the other end. (They must not be changed in place.)
+    bytes, and are views of it at the other end. Apple's devices have no double precision: numbers of that
+    kind become single there.
     """
     found = {id(tensor): tensor for tensor in _tensors(values) if tensor.device != device}
     if not found:
         return values
-    host = [tensor for tensor in found.values() if tensor.device == CPU]
-    moved = dict(zip(map(id, host), _send_together(host, device), strict=True))
+    host = {key: tensor for key, tensor in found.items() if tensor.device == CPU}
+    ready = [tensor if knows_double(device) else _single(tensor) for tensor in host.values()]
+    moved = dict(zip(host, _send_together(ready, device), strict=True))
     # From one accelerator to another there is no host to lay them together.
-    moved |= {key: tensor.to(device) for key, tensor in found.items() if key not in moved}
+    moved |= {key: tensor.to(device) for key, tensor in found.items() if key not in host}
     sent: _T = _with_tensors(values, lambda tensor: moved.get(id(tensor), tensor))
     return sent
 
@@ -122,7 +137,8 @@ def _send_bytes(pieces: list[Tensor], device: torch.device) -> list[Tensor]:
     parcel = torch.empty(sum(padded), dtype=torch.uint8, pin_memory=device.type == "cuda")
     for slot, piece in zip(torch.split(parcel, padded), pieces, strict=True):
         slot[: len(piece)] = piece
-    slots = torch.split(parcel.to(device, non_blocking=True), padded)
+    # Only pinned memory is kept until a copy from it is over; other memory is gone when this returns.
+    slots = torch.split(parcel.to(device, non_blocking=parcel.is_pinned()), padded)
     return [slot[: len(piece)] for slot, piece in zip(slots, pieces, strict=True)]
 
 
@@ -156,9 +172,18 @@ def bytes_in(values: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(values))
 
 
+def knows_double(device: torch.device) -> bool:
+    """Whether a device computes in double precision; Apple's don't."""
+    return device.type != "mps"
+
+
 def double(tensor: Tensor) -> Tensor:
-    """A tensor in double precision; on the CPU, if its own device has none (as Apple's)."""
-    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
+    """A tensor in double precision, or in single precision on a device that has no other."""
+    return tensor.double() if knows_double(tensor.device) else tensor.float()
+
+
+def _single(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
 
 
 def _find(name: str, field: str) -> torch.device:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mnemos.common.devices import CPU
+from mnemos.common.devices import CPU, send
 from mnemos.data.augment import Augmentation, normalise, to_channels_last
 from mnemos.data.dataset import Dataset, Split
 from mnemos.data.trigger import Trigger, mark_value
@@ -89,8 +89,8 @@ class Loader:
         if self._split.samples.device == self.device:
             return self
         loader, train = copy.copy(self), self._dataset.train
-        own = train.samples[samples], train.labels[samples]
-        loader._split = Split(*(tensor.to(self.device, non_blocking=True) for tensor in own))
+        own = send((train.samples[samples], train.labels[samples]), self.device)
+        loader._split = Split(*own)
         loader._indices = lambda batch: batch.positions
         return loader
 

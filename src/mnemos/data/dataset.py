@@ -39,7 +39,9 @@ class Split:
         if device not in self._copies:
             free = free_memory(device)
             fits = free is None or 2 * self.samples.numel() * self.samples.element_size() <= free
-            samples = self.samples.to(device) if fits else self.samples
+            # Copies from pinned memory don't hold up the program.
+            host = self.samples.pin_memory() if device.type == "cuda" and not fits else self.samples
+            samples = self.samples.to(device) if fits else host
             self._copies[device] = replace(self, samples=samples, labels=self.labels.to(device), owners=None)
         return self._copies[device]
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from mnemos.client.evaluation import EvaluateReply, EvaluateRequest
 from mnemos.client.messages import Plan, TrainRequest, reply_to_bytes
 from mnemos.client.packing import pack, unpack
+from mnemos.client.precision import tf32
 from mnemos.client.trainer import Trainer, fresh_model, intra_op
 from mnemos.common.devices import CPU
 from mnemos.common.files import remove_unfinished, write_atomically
@@ -148,7 +149,11 @@ class Holder:
             state = memory.recall(last)
         buffers = state.pop(_BUFFERS, request.buffers)
         arithmetic = request.plan.arithmetic
-        with intra_op(arithmetic.intra_op), deterministic(arithmetic.deterministic):
+        with (
+            intra_op(arithmetic.intra_op),
+            deterministic(arithmetic.deterministic),
+            tf32(False, self.device),
+        ):
             update = trainer(Mirror(self.device)(replace(request, state=state, buffers=buffers)))
         if remembers:
             own = {_BUFFERS: update.buffers} if method.buffers.local else {}
@@ -168,7 +173,8 @@ class Holder:
         method = request.plan.method
         module = fresh_model(request.plan, dataset)
         batches, read = method.buffers.in_batches, method.head.read
-        with closing(Evaluator(module, dataset, batches, read, self.device)) as evaluator:
+        evaluator = Evaluator(module, dataset, batches, read, self.device)
+        with closing(evaluator), tf32(False, self.device):
             scores = evaluator(request.model, request.buffers, split, request.samples)
         loss = float(scores.losses.double().sum())
         counts = None if request.groups is None else scores.counts(request.groups)

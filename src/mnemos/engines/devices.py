@@ -18,8 +18,8 @@ from torch import Tensor
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
 from mnemos.client.precision import tf32
-from mnemos.client.step import Trainees, train, train_unread, with_losses
-from mnemos.common.devices import AUTO, CPU, find_devices, send
+from mnemos.client.step import Trainees, Unread, train, train_unread, with_losses
+from mnemos.common.devices import AUTO, CPU, find_devices, is_out_of_memory, knows_double, send
 from mnemos.engines.engine import ClientError, Engine, Runner, blame
 from mnemos.errors import MnemosError
 from mnemos.methods.exchange import State, TrainReply
@@ -46,6 +46,12 @@ class DeviceEngine(Engine):
     def devices(self) -> tuple[torch.device, ...]:
         """The devices of these names; a ConfigError that names all that there are, if one isn't there."""
         return find_devices(self.device)
+
+    @property
+    def home(self) -> torch.device:
+        """The first device; the CPU beside one without double precision, in which a server computes."""
+        first = self.devices[0]
+        return first if knows_double(first) else CPU
 
     def on_device(self, arithmetic: Arithmetic) -> Arithmetic:
         """The arithmetic with the kind of device, and how exact it is asked to be there."""
@@ -75,7 +81,7 @@ class DeviceRunner(Runner):
 
     def __init__(self, engine: DeviceEngine, plan: Plan) -> None:
         super().__init__(engine.settled(), plan)
-        self.devices = engine.devices
+        self.devices, self._home = engine.devices, engine.home
         self._opened = ExitStack()
         self._opened.enter_context(deterministic(plan.arithmetic.deterministic))
         # Only the training of clients may be in another precision, and sets it for itself.
@@ -96,19 +102,20 @@ class DeviceRunner(Runner):
         `begin` makes trainees of a chunk for a device, by its index. `at_once` chunks are begun before their
         losses are read.
         """
-        waiting: list[tuple[Trainees, list[TrainReply]]] = []
+        waiting: list[Unread] = []
 
-        def trained(index: int, chunk: list[TrainRequest]) -> tuple[Trainees, list[TrainReply]]:
+        def trained(index: int, chunk: list[TrainRequest]) -> Unread:
             clients = begin(index % len(self.devices), chunk)
-            return clients, train_unread(clients)
+            replies = train_unread(clients)
+            return Unread(clients.losses, clients.loss_reader(), replies)
 
         for index, chunk in enumerate(chunks):
             try:
                 waiting.append(trained(index, chunk))
                 done = with_losses(waiting) if len(waiting) >= at_once else []
-            except torch.OutOfMemoryError:
-                raise
             except Exception as error:  # raised again, with the client's number
+                if is_out_of_memory(error):
+                    raise
                 _blame(chunk, error, lambda alone: train(begin(0, [alone])))
             waiting = [] if done else waiting  # what has been read makes room for the next
             yield from map(self._homed, done)
@@ -116,11 +123,11 @@ class DeviceRunner(Runner):
             yield from map(self._homed, with_losses(waiting))
 
     def _homed(self, reply: TrainReply) -> TrainReply:
-        """A reply with all its tensors on the first device."""
-        home = self.devices[0]
-        if reply.delta.device == home:
+        """A reply with all its tensors where the server's are."""
+        if reply.delta.device == self._home:
             return reply
-        delta, buffers, change, state = send((reply.delta, reply.buffers, reply.change, reply.state), home)
+        parts = reply.delta, reply.buffers, reply.change, reply.state
+        delta, buffers, change, state = send(parts, self._home)
         return replace(reply, delta=delta, buffers=buffers, change=change, state=state)
 
 
@@ -154,11 +161,10 @@ class Mirror:
     def __call__(self, request: TrainRequest) -> TrainRequest:
         """The request with its model and what is beside it on the device."""
         received: State = {name: self._copy(value) for name, value in request.received.items()}
-        model, buffers = self._copy(request.model), self._copy(request.buffers)
-        return replace(request, model=model, buffers=buffers, received=received)
+        return replace(request, model=self._copy(request.model), received=received)
 
     def _copy(self, tensor: Tensor) -> Tensor:
-        if tensor.device in (self._device, CPU):  # small things of the host go with what is drawn
+        if tensor.device == self._device or tensor.dtype == torch.float64:  # a few numbers for the host
             return tensor
         if id(tensor) not in self._copies:
             # The original is kept, so that no other tensor can have its identity.

@@ -134,10 +134,15 @@ class Rows(Trainees):
             done = Trained(end, buffers, self._rates[row], found, optimizer)
             yield self._requests[row], self._clients[row], done
 
-    def mean_losses(self, sums: Tensor) -> list[float]:
-        """The mean loss of each client's samples, in the order of the requests."""
-        means = (sums / self._seen).tolist()
-        return [means[row] for row in self._row]
+    def loss_reader(self) -> Callable[[Tensor], list[float]]:
+        """Makes mean losses of the clients' samples, in the order of the requests."""
+        seen, rows = self._seen, self._row
+
+        def read(sums: Tensor) -> list[float]:
+            means = (sums / seen).tolist()
+            return [means[row] for row in rows]
+
+        return read
 
     def apply(self, function: Callable[..., _R], *values: Tensor | Batch) -> _R:
         """The function of (values…, client) for every row, by `vmap`."""

@@ -46,7 +46,8 @@ class SerialRunner(DeviceRunner):
         self._at_once = 1
         if self.devices[0] != CPU:
             layout = self._trainers[0].bound.layout
-            self._at_once = max(len(self.devices), int(_UNREAD_BYTES // (4 * layout.size)))
+            vectors = 3 * layout.size  # a reply's change of the model, what is beside it, and a state
+            self._at_once = max(len(self.devices), int(_UNREAD_BYTES // (4 * vectors)))
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
         """Train the clients of a cohort, each when its update is asked for; several at once on a device."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
 from mnemos.client.trainer import fresh_model, has_batch_norm, intra_op
 from mnemos.client.workload import workload
-from mnemos.common.devices import CPU, free_memory, release_memory
+from mnemos.common.devices import CPU, free_memory, is_out_of_memory, release_memory
 from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
 from mnemos.engines.devices import DeviceEngine, DeviceRunner, Mirror
@@ -100,13 +100,11 @@ class VmapRunner(DeviceRunner):
             # A number that is on record, and not what happens to be free when the run goes on.
             each = self._per_sample * plan.local.batch + self._per_client
             self._remember(max(1, int(self._memory() // each)))
-        self._proven = False
-        """Whether a whole cohort has been trained in chunks of this size without running out of memory."""
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
         """The updates of a cohort, chunk after chunk.
 
-        If a device runs out of memory, chunks are halved for the clients that are left. In the first cohort
+        If a device runs out of memory, chunks are halved for the clients that are left. With the first chunk
         that is all of them, so that the result is that of the smaller chunks from the start.
         """
         with intra_op(self.plan.arithmetic.intra_op):
@@ -117,12 +115,12 @@ class VmapRunner(DeviceRunner):
             while left:
                 refused = ""
                 try:
-                    replies = self._trained(list(left))
-                    for reply in replies if self._proven else list(replies):
+                    for reply in self._trained(list(left)):
                         left.popleft()
                         yield reply
-                    self._proven = True
-                except torch.OutOfMemoryError as error:
+                except RuntimeError as error:
+                    if not is_out_of_memory(error):
+                        raise
                     refused = str(error)
                 if refused:  # not inside `except`, where the error still holds what has been allocated
                     self._halve(list(left), refused)

@@ -59,7 +59,8 @@ class Evaluator:
             use_batch_statistics(module)
         self._mean = torch.tensor(dataset.mean, device=device)
         self._std = torch.tensor(dataset.std, device=device)
-        self._channels_last = len(dataset.shape) == 3 and channels_last_is_safe(module)
+        safe = device.type != "mps" and channels_last_is_safe(module)
+        self._channels_last = len(dataset.shape) == 3 and safe
         # A device does one thing after the other, and needs no threads to be kept busy.
         threads = cores() if device == CPU else 1
         self._pool = ThreadPoolExecutor(threads, "evaluate", torch.set_num_threads, (1,))

@@ -43,7 +43,7 @@ class MaskedBatchNorm(nn.Module):
             return self._affine(x, self.running_mean, self.running_var, shape)
         over = [dim for dim in range(x.ndim) if dim != 1]
         if self.mask is None:
-            count = x.new_tensor(float(x.numel() // x.shape[1]))
+            count = x.new_full((), float(x.numel() // x.shape[1]))
             variance, mean = torch.var_mean(x, over, correction=0)
         else:
             real = self.mask.view([-1, 1] + [1] * (x.ndim - 2))

@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from mnemos.common.devices import double
 from mnemos.objectives.objective import LabelAware, objectives
 from mnemos.objectives.softmax import near_zero, nll, wide
 
@@ -25,4 +26,4 @@ class RestrictedSoftmax(LabelAware):
             scale = torch.where(counts > 0, 1.0, self.alpha)
         scores = wide(logits)
         # In double precision a product of two float32 numbers is exact; it is rounded once it is near zero.
-        return nll(near_zero(scores.double() * scale).to(scores.dtype), labels)
+        return nll(near_zero(double(scores) * scale).to(scores.dtype), labels)

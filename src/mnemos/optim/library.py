@@ -76,7 +76,7 @@ class _Live:
         for owner, kept, key, value in list(self._kept()):
             given = state.get(f"{owner}/{key}")
             if given is not None:
-                kept[key] = given.to(value.dtype) if isinstance(value, Tensor) else type(value)(float(given))
+                kept[key] = given.to(value) if isinstance(value, Tensor) else type(value)(float(given))
 
     def _kept(self) -> Iterator[tuple[str, dict[str, Any], str, Any]]:
         """(owner, dictionary, key, value) of everything that steps may change."""

@@ -153,7 +153,7 @@ def clipped(delta: Tensor, bound: float) -> tuple[Tensor, Tensor | bool]:
 
 def _clipped_there(delta: Tensor, bound: float) -> tuple[Tensor, Tensor]:
     """`clipped` without waiting for the delta's device."""
-    norm = double(delta).square().sum().sqrt().to(delta.device)
+    norm = double(delta).square().sum().sqrt()
     inside = norm <= bound
     factor = torch.where(inside, 1.0, (1 - 1e-6) * bound / norm).to(delta.dtype)
     return torch.where(norm.isfinite(), delta * factor, 0.0), inside

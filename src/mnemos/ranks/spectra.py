@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mnemos.common.cores import cores
-from mnemos.common.devices import double
+from mnemos.common.devices import knows_double
 from mnemos.ranks.evbmf import evbmf
 from mnemos.vector import Kind, Layout, Slot
 
@@ -112,9 +112,10 @@ def _singular_values(models: Tensor, slot: Slot, side: Side) -> Tensor:
 
     They are few, and what is made of them takes decisions.
     """
+    # A model that is being trained may be on a device without double precision.
+    models = models if knows_double(models.device) else models.cpu()
     tensors = models[:, slot.start : slot.stop].view(-1, *slot.shape)
-    matrices = (tensors.transpose(1, 2) if side == "in" else tensors).flatten(2)
-    matrices = double(matrices)
+    matrices = (tensors.transpose(1, 2) if side == "in" else tensors).flatten(2).double()
     finite = matrices.isfinite().flatten(1).all(1)
     matrices = torch.where(finite[:, None, None], matrices, 0.0)
     if matrices.shape[1] > matrices.shape[2]:

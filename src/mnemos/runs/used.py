@@ -93,10 +93,12 @@ def engine_for(run: Run, engine: Engine, first: Engine, device: str | list[str] 
 def _entry(runner: Runner) -> dict[str, Any]:
     """What decides about the last bits of a round, beside the engine's options."""
     device, name = _names(runner.engine)
+    if device == "cpu":  # or what workers elsewhere have found
+        device = name = runner.plan.arithmetic.device
     return {
         "device": device,
         "name": name,
-        "precision": torch.get_float32_matmul_precision(),
+        "precision": runner.plan.arithmetic.precision,
         "deterministic": runner.plan.arithmetic.deterministic,
         "torch": torch.__version__,
     }

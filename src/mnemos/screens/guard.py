@@ -231,7 +231,6 @@ def _others(values: Tensor) -> Tensor:
 
 def _norms(rows: Tensor) -> Tensor:
     """The norm of each row [K, …] on the CPU, in double precision, in which no finite float32 overflows."""
-    rows = rows.cpu() if rows.device.type == "mps" else rows  # which knows no double precision
     norms: Tensor = torch.linalg.vector_norm(rows.reshape(len(rows), -1), dim=1, dtype=torch.float64)
     return norms.cpu()
 

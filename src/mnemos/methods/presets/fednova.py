@@ -92,7 +92,7 @@ class Normalised(ServerStep):
     def upload(self, done: Finished) -> tuple[State, State]:
         """aᵢ."""
         factors = tuple((steps, rate / done.local.lr) for steps, rate in done.rates)
-        return {_WORK: done.end.new_tensor(effective_steps(done.local.optimizer, factors))}, {}
+        return {_WORK: done.end.new_full((), effective_steps(done.local.optimizer, factors))}, {}
 
     def plausible(
         self, update: TrainReply, received: State, local: Local, rates: Callable[[], Rates]

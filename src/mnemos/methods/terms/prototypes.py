@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from mnemos.common.devices import double
 from mnemos.errors import ConfigError
 from mnemos.methods.exchange import (
     Aggregate,
@@ -163,7 +164,7 @@ class Prototypes(Term):
         In double precision: a variance is the difference of two numbers as large as the squared mean, and in
         single precision it is wrong by a tenth if features spread by a thousandth of their mean.
         """
-        features = net.features(batch.x)[0].double()
+        features = double(net.features(batch.x)[0])
         labels = batch.labels // self._head.outputs
         classes = torch.arange(len(client.held), device=labels.device)
         own = (labels[:, None] == classes).to(features.dtype)
@@ -178,7 +179,7 @@ class Prototypes(Term):
     def upload(self, done: Finished) -> tuple[State, State]:
         """The prototypes of this round are sent; the client keeps them with its others."""
         held, state = done.client.held, done.client.state
-        has, samples, counts = (held > 0).float(), held.sum(), held.double()
+        has, samples, counts = (held > 0).float(), held.sum(), double(held)
         # They are means over all the client's samples.
         means = done.data_means[_SUMS] * (samples / counts.clamp_min(1))[:, None]
         squares = done.data_means[_SQUARES] * samples / counts.clamp_min(1)
