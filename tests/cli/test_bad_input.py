@@ -225,7 +225,7 @@ case("the CPU twice", "run --device cpu,cpu", WRONG, "engine.device: found cpu, 
 case("a device's number", "run engine.device=0", WRONG, "engine.device: found 0", "such as cuda:0")
 case("no devices", "run 'engine.device=[]'", WRONG, "engine.device: found no device", "allowed: auto")
 case("a device for threads", "run --engine threads --device cuda", WRONG, "engine.device: found 'cuda'",
-     "threads trains on the CPU alone", "auto, serial, vmap")
+     "threads trains on the CPU alone", "auto, ray, serial, vmap")
 case("a device for owners", "run --engine flower --device cuda", WRONG, "engine.device: found 'cuda'",
      "each owner chooses its own, by 'mnemos federate join --device'")
 case("a device of the experiment", "run device=cuda", WRONG, "device: unknown field",

@@ -32,7 +32,7 @@ def drawn(todo, augment=(), shape=(3, 5, 4), key=KEY):
 
 
 def sizes(todo):
-    return [len(batch) for batch in drawn(todo)]
+    return [batch.size for batch in drawn(todo)]
 
 
 def dataset(kind, count=60, dtype=None):
@@ -60,7 +60,7 @@ def test_filled_batches_are_all_full_and_hold_the_samples_equally_often(count, b
     todo = workload(count, batch, epochs, fill=True)
     found = drawn(todo, key=(seed, 1, 2))
     each = -(-count // batch)
-    assert [len(one) for one in found] == [batch] * each * epochs
+    assert [one.size for one in found] == [batch] * each * epochs
     for epoch in range(epochs):
         places = torch.cat([one.positions for one in found[epoch * each : (epoch + 1) * each]])
         times = places.bincount(minlength=count)
@@ -325,7 +325,7 @@ def test_joined_batches_load_like_one_after_the_other(augment, noise):
         for client, (count, level) in enumerate(zip((10, 3, 7), noise, strict=True))
     ]
     together = join(parts)
-    assert len(together) == 4 + 3 + 4
+    assert together.size == 4 + 3 + 4
     assert torch.equal(together.indices, torch.cat([part.indices for part in parts]))
     assert torch.equal(together.positions, torch.cat([part.positions for part in parts]))
     x, labels = loader(together)

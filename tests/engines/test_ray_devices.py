@@ -66,8 +66,8 @@ CASES = {
 
 def test_a_gpu_has_room_for_two_halves(runner, ray):
     """The third worker isn't started: it would wait for ever."""
-    assert len(runner._crew.members) == 2
-    assert all(member.ready for member in runner._crew.members)
+    assert len(runner.crew.members) == 2
+    assert all(member.ready for member in runner.crew.members)
     assert ray.available_resources().get("GPU", 0) == 0
 
 
