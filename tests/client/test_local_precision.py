@@ -175,7 +175,7 @@ class Watched(nn.Module):
 
 @pytest.mark.parametrize("engine", ENGINES, ids=str)
 def test_evaluation_is_float32(engine):
-    federation = Federation(small(model="test_precision:Watched", engine=engine, rounds=1, local=LOWER))
+    federation = Federation(small(model="test_local_precision:Watched", engine=engine, rounds=1, local=LOWER))
     with closing(federation), federation.open() as runner:
         SEEN.clear()  # models are tried out before a run
         federation.advance(runner)
