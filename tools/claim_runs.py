@@ -85,6 +85,7 @@ def matrix(run: Run) -> dict[str, Any] | None:
             return {
                 "round": rounds[-1],
                 "clients": found.after.index.tolist(),
+                "data": found.after.columns.tolist(),  # of clients that have dropped out as well
                 "before": found.before.round(3).tolist(),
                 "after": found.after.round(3).to_numpy().tolist(),
             }
@@ -94,7 +95,8 @@ def matrix(run: Run) -> dict[str, Any] | None:
 def as_matrix(kept: dict[str, Any]) -> ForgettingMatrix:
     """A line's matrix as it was."""
     clients = kept["clients"]
-    after = pd.DataFrame(kept["after"], pd.Index(clients, name="model"), pd.Index(clients, name="data"))
+    data = pd.Index(kept.get("data", clients), name="data")
+    after = pd.DataFrame(kept["after"], pd.Index(clients, name="model"), data)
     return ForgettingMatrix(pd.Series(kept["before"], after.columns), after)
 
 

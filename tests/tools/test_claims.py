@@ -211,7 +211,18 @@ def test_curves_are_drawn_of_what_has_been_run(tmp_path: Path) -> None:
     assert claim_figures.draw_curves(RATES, cells, rates, tmp_path / "rates.png") is not None
 
 
-MATRIX = {"round": 200, "clients": [4, 7], "before": [0.5, 0.4], "after": [[0.75, 0.1], [0.2, 0.9]]}
+MATRIX = {
+    "round": 200,
+    "clients": [4, 7],
+    "data": [4, 7],
+    "before": [0.5, 0.4],
+    "after": [[0.75, 0.1], [0.2, 0.9]],
+}
+
+
+def test_a_matrix_with_the_data_of_a_client_that_has_dropped_out() -> None:
+    one = {"round": 9, "clients": [7], "data": [4, 7], "before": [0.5, 0.4], "after": [[0.2, 0.9]]}
+    assert claim_runs.as_matrix(one).after.shape == (1, 2)
 
 
 def test_a_matrix_is_kept_and_read_back(tmp_path: Path) -> None:
