@@ -23,7 +23,7 @@ from torch._dynamo.utils import counters
 from torch.func import grad_and_value, vmap
 
 from engine import Random
-from mnemos.engines.rows import Rows, _rows_of
+from mnemos.engines.rows import Rows
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
 from mnemos.methods.exchange import Batch, Client
@@ -73,7 +73,8 @@ def _gradients(
             losses = method.batch_loss(functional.net(parameters, buffers), batch, client)
             return batch.mean(losses), functional.updated_buffers(buffers)
 
-    every = vmap(grad_and_value(loss_of, has_aux=True), in_dims=(0, 0, _rows_of(batch), dims))
+    rows = Batch(0, 0, None if batch.mask is None else 0, dict.fromkeys(batch.drawn, 0))  # type: ignore[arg-type]
+    every = vmap(grad_and_value(loss_of, has_aux=True), in_dims=(0, 0, rows, dims))
     return every(points, buffers, batch, client)
 
 

@@ -3,7 +3,11 @@
 import json
 import subprocess
 import sys
+import tempfile
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,9 +16,12 @@ from torch import nn
 from mnemos.client.messages import reply_from_bytes, reply_to_bytes
 from mnemos.client.trainer import Trainer, train_message
 from mnemos.data.dataset import Dataset, Source, Split
-from mnemos.engines import devices
+from mnemos.engines import auto, devices
 from mnemos.engines.auto import Auto
+from mnemos.engines.beside import Beside, find
 from mnemos.engines.engine import ClientError
+from mnemos.engines.serial import Serial
+from mnemos.engines.trials import Trial
 from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment, load_experiment
 from mnemos.federation.federation import Federation
@@ -251,6 +258,80 @@ def test_auto_says_what_it_took_and_remembers_it(tmp_path, monkeypatch):
         assert runner.engine == chosen
         assert "remembered" in runner.why
     federation.close()
+
+
+def test_auto_does_not_try_vmap_where_calls_cost_little(tmp_path, monkeypatch):
+    """A large model's step takes long by itself, and to time it once more with `vmap` would take minutes."""
+    monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
+    monkeypatch.setattr(auto, "_LARGE", 0.0)
+    federation = Federation(experiment("auto"))
+    with federation.open() as runner:
+        federation.advance(runner)
+        assert "vmap" not in runner.why
+        assert type(runner.engine).name in ("serial", "threads")
+    federation.close()
+
+
+def requests_of(description):
+    """The requests of the first round, as an engine gets them."""
+    found = []
+    federation = Federation(description)
+    with federation.open() as runner:
+        run = runner.run
+        runner.run = lambda cohort: run(found.append(request) or request for request in cohort)
+        federation.advance(runner)
+    federation.close()
+    return found
+
+
+PUBLIC = {"data": "digits", "model": "cnn", "partition": {"name": "iid", "clients": 6}}
+"""Parts that another process can find by their names."""
+
+
+def test_compiling_is_tried_beside_a_long_run_and_ends_with_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    federation = Federation(experiment("auto", **PUBLIC, rounds=10_000_000))
+    with federation.open() as runner:
+        federation.advance(runner)  # which doesn't wait for it
+        (folder,) = tmp_path.glob("mnemos-beside-*")
+        assert len(processes_of(str(folder))) == 1
+    federation.close()
+    assert not processes_of(str(folder))
+    assert not folder.exists()
+
+
+def processes_of(argument):
+    """The processes that have this argument."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            if argument.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.parametrize(("seconds", "name"), [(1.0, "threads"), (1000.0, "serial")])
+def test_what_was_tried_beside_a_run_is_for_the_next(tmp_path, monkeypatch, seconds, name):
+    """Of 100 s for the run's steps compiling saves 90, and so pays if it takes less."""
+    monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: SimpleNamespace(kill=int, wait=int))
+    monkeypatch.setattr(torch, "compile", lambda module: module)
+    requests = requests_of(experiment("serial", **PUBLIC))
+    beside = Beside("some work", Serial(device="cpu"), requests, steps=10)
+
+    def times(runner, _requests):
+        compiled = runner.engine.compile
+        return Trial(runner.engine, step=1.0 if compiled else 10.0, warming=seconds if compiled else 0.1)
+
+    monkeypatch.setattr("mnemos.engines.beside.time_steps", times)
+    (folder,) = tmp_path.glob("mnemos-beside-*")
+    assert type(find(folder)).name == name
+    known = json.loads((tmp_path / "engines.json").read_text())["some work"]
+    assert (known["name"], known["compile"]) == (name, name == "threads")
+    beside.close()
+    assert not folder.exists()
 
 
 def test_auto_with_exact_stays_with_the_reference_arithmetic():
