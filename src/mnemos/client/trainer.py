@@ -126,10 +126,13 @@ class Trainer:
 
     def __call__(self, request: TrainRequest) -> TrainReply:
         """Train one client for one round."""
-        return train(self.begin(request))[0]
+        return train(self.trainee(request))[0]
 
-    def begin(self, request: TrainRequest) -> Trainees:
-        """A client that is about to train in this replica; the one before it must have been trained."""
+    def trainee(self, request: TrainRequest) -> Trainees:
+        """The client of a request, about to train in this replica.
+
+        A replica has one trainee at a time: the one before must have finished its training.
+        """
         return _Trainee(self, request)
 
 

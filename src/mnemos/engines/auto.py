@@ -185,10 +185,10 @@ def _time(runner: Runner, cohort: list[TrainRequest]) -> tuple[float, float]:
         """Seconds that these clients take for `steps` steps each."""
         local = runner.plan.local.model_copy(update={"steps": steps})
         plan = runner.plan.model_copy(update={"local": local})
-        begin = time.perf_counter()
+        started = time.perf_counter()
         for _ in runner.run([dataclasses.replace(request, plan=plan) for request in requests]):
             pass
-        return time.perf_counter() - begin
+        return time.perf_counter() - started
 
     some = cohort[: 2 * cores()]
     warming = trial(some, 1)

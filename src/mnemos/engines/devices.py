@@ -94,18 +94,18 @@ class DeviceRunner(Runner):
     def train_in_turn(
         self,
         chunks: Iterable[list[TrainRequest]],
-        begin: Callable[[int, list[TrainRequest]], Trainees],
+        trainees: Callable[[int, list[TrainRequest]], Trainees],
         at_once: int,
     ) -> Iterator[TrainReply]:
         """Train chunks of clients on the devices in turn, and yield their replies in order.
 
-        `begin` makes trainees of a chunk for a device, by its index. `at_once` chunks are begun before their
-        losses are read.
+        `trainees` makes the trainees of a chunk for a device, given by its index. Reading a loss waits for the
+        device, so the losses of `at_once` chunks are read together.
         """
         waiting: list[Unread] = []
 
         def trained(index: int, chunk: list[TrainRequest]) -> Unread:
-            clients = begin(index % len(self.devices), chunk)
+            clients = trainees(index % len(self.devices), chunk)
             replies = train_unread(clients)
             return Unread(clients.losses, clients.loss_reader(), replies)
 
@@ -116,7 +116,7 @@ class DeviceRunner(Runner):
             except Exception as error:  # raised again, with the client's number
                 if is_out_of_memory(error):
                     raise
-                _blame(chunk, error, lambda alone: train(begin(0, [alone])))
+                _blame(chunk, error, lambda alone: train(trainees(0, [alone])))
             waiting = [] if done else waiting  # what has been read makes room for the next
             yield from map(self._homed, done)
         if waiting:

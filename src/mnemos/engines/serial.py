@@ -53,8 +53,8 @@ class SerialRunner(DeviceRunner):
         """Train the clients of a cohort, each when its update is asked for; several at once on a device."""
         mirrors = [Mirror(device) for device in self.devices]
 
-        def begin(device: int, chunk: list[TrainRequest]) -> Trainees:
-            return self._trainers[device].begin(mirrors[device](chunk[0]))
+        def trainee(device: int, chunk: list[TrainRequest]) -> Trainees:
+            return self._trainers[device].trainee(mirrors[device](chunk[0]))
 
         with intra_op(self.plan.arithmetic.intra_op):
-            yield from self.train_in_turn(([request] for request in cohort), begin, self._at_once)
+            yield from self.train_in_turn(([request] for request in cohort), trainee, self._at_once)

@@ -145,10 +145,10 @@ class VmapRunner(DeviceRunner):
     def _trained(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
         mirrors = [Mirror(device) for device in self.devices]
 
-        def begin(device: int, chunk: list[TrainRequest]) -> Rows:
+        def trainees(device: int, chunk: list[TrainRequest]) -> Rows:
             return self._rows(self._replicas[device], [mirrors[device](request) for request in chunk])
 
-        return self.train_in_turn(self._chunks(cohort), begin, len(self.devices))
+        return self.train_in_turn(self._chunks(cohort), trainees, len(self.devices))
 
     def _replica(self, device: torch.device) -> _Replica:
         module = fresh_model(self.plan, self._dataset).train().to(device)
