@@ -43,7 +43,7 @@ class Standing(NamedTuple):
 class Turn(NamedTuple):
     """What happens from one move of the server to the next."""
 
-    sent: tuple[InFlight, ...]
+    started: tuple[InFlight, ...]
     arrived: tuple[InFlight, ...]
     """Both in the order in which they were sent."""
     after: Standing
@@ -62,7 +62,7 @@ class EventSchedule:
         while len(self._turns) < round:
             before = self._turns[-1].after if self._turns else Standing()
             self._turns.append(self.turn(len(self._turns) + 1, before))
-        return np.array([job.client for job in self._turns[round - 1].sent], np.int64)
+        return np.array([job.client for job in self._turns[round - 1].started], np.int64)
 
     def turn(self, round: int, before: Standing) -> Turn:
         """The turn of a round, counted from 1, after the moment `before`.
@@ -72,14 +72,14 @@ class EventSchedule:
         server moves and slots are filled, before the next turn takes in the other arrivals.
         """
         time, flying = before.time, list(before.in_flight)
-        sent: list[InFlight] = []
+        started: list[InFlight] = []
         arrived: list[InFlight] = []
 
         def fill() -> None:
             for client in self._draw(round, len(arrived), self.slots - len(flying), (*flying, *arrived)):
                 job = InFlight(client, round - 1, time + self._pace.duration(client, round))
                 flying.append(job)
-                sent.append(job)
+                started.append(job)
 
         fill()
         while len(arrived) < self.clock.buffer:
@@ -91,8 +91,8 @@ class EventSchedule:
             flying.remove(first)
             arrived.append(first)
             time = first.due
-        in_order = tuple(job for job in (*before.in_flight, *sent) if job in arrived)
-        return Turn(tuple(sent), in_order, Standing(time, tuple(flying)))
+        in_order = tuple(job for job in (*before.in_flight, *started) if job in arrived)
+        return Turn(tuple(started), in_order, Standing(time, tuple(flying)))
 
     def _draw(self, round: int, arrived: int, count: int, busy: Sequence[InFlight]) -> list[int]:
         """Clients for free slots; fewer than `count` if no more can be reached or hold samples."""

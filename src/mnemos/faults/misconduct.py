@@ -75,9 +75,9 @@ class Misconduct:
         # Updates with a flaw are of no use to them.
         updates = [update for request, update in round if self._form.flaw(update, Asked.by(request)) is None]
         honest = [update for update in updates if update.client not in self.colluders]
-        sent: dict[int, TrainReply] = {}
+        crafted: dict[int, TrainReply] = {}
         for fault in dict.fromkeys(self.colluders.values()):
             own = [update for update in updates if self.colluders.get(update.client) is fault]
             if own:
-                sent |= {update.client: update for update in fault.collude(own, honest, memory)}
-        return sent
+                crafted |= {update.client: update for update in fault.collude(own, honest, memory)}
+        return crafted

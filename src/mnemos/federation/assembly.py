@@ -22,8 +22,8 @@ from mnemos.federation.evaluation import RoundEvaluation
 from mnemos.federation.groups import Group
 from mnemos.federation.hooks import (
     ExchangePredictions,
-    Hook,
     LearnFromOwnSamples,
+    RoundHook,
     remember_change,
     simulate_time,
 )
@@ -84,7 +84,7 @@ class Parts:
         if waiting is not None:
             self.hooks.append(simulate_time(waiting))
 
-    def _learning(self) -> Iterator[Hook]:
+    def _learning(self) -> Iterator[RoundHook]:
         """The hooks that learn from samples which no client holds."""
         meta, exchange = self.experiment.method.meta, exchange_of(self.experiment)
         servers, exchanged = held_back(self.experiment, len(self.dataset.train))

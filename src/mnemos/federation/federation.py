@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from mnemos.errors import naming
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.assembly import Parts
 from mnemos.federation.client_states import ClientStates
-from mnemos.federation.retries import failed_records
+from mnemos.federation.records import mean_loss, round_records
 from mnemos.federation.round import Check, RoundContext, RoundResult
 from mnemos.federation.servers import check_finite, joined, split
 from mnemos.measures.measure import Record, Scores
@@ -57,11 +56,11 @@ class Federation:
         self.servers = tuple(group.first() for group in self.groups)
         self.client_states = ClientStates([group.example for group in self.groups], self.models.groups)
         self.round = 0
-        self._begun = False
+        self._started = False
 
     def advance(self, runner: Runner) -> Outcome:
         """Round t: select, train, screen, aggregate, step, evaluate, record."""
-        self.begin()
+        self.load_start()
         ctx = RoundContext(self.round + 1, self.servers, self.client_states, runner, self.checks)
         ctx.client_states.drop()  # what is held of a round that was broken off
         records = [] if self.round else self.evaluation.before_training(self.servers)
@@ -70,7 +69,7 @@ class Federation:
             result = hook(ctx, result)
         server = joined(self.groups, result.servers)
         check_finite(ctx.round, server, sum(group.loss for group in result.groups))
-        records += _records_of(ctx, result)
+        records += round_records(ctx.round, result)
         if self.spend is not None:  # before the model is sent to anybody
             records.append(Record(ctx.round, "epsilon", self.spend(ctx.round, server)))
         self.servers, self.round = result.servers, ctx.round
@@ -95,9 +94,9 @@ class Federation:
             if encoder is not None:
                 place(encoder, fresh_model(self.plan, self.dataset), self.dataset.shape)
 
-    def begin(self, tell: Tell = lambda _done, _total, _note: None) -> Encoder | None:
+    def load_start(self, tell: Tell = lambda _done, _total, _note: None) -> Encoder | None:
         """Give the model what it starts from, once; None, if that is random weights or was done before."""
-        if self._begun or self.round:
+        if self._started or self.round:
             return None
         with naming("start"):
             encoder = self.experiment.start.encoder(self.plan.model, self.dataset.shape, tell)
@@ -106,7 +105,7 @@ class Federation:
                 place(encoder, module, self.dataset.shape)
                 model, buffers = send(self.layout.gather(module.state_dict()), self.server.model.device)
                 self.server = replace(self.server, model=model, buffers=buffers)
-        self._begun = True
+        self._started = True
         return encoder
 
     def open(self) -> Runner:
@@ -145,30 +144,5 @@ class Federation:
         `steps`: the clients that have to stop early, with the number of their steps.
         """
         ctx = RoundContext(round, self.servers, self.client_states, runner)
-        sent = self.groups[group].sent(ctx, self.cohort(round))
-        return self.groups[group].requests(ctx, sent, steps)
-
-
-def mean_loss(result: RoundResult) -> float:
-    """The mean training loss over a round's samples; not a number if no client has trained."""
-    samples = sum(group.samples for group in result.groups)
-    return sum(group.loss for group in result.groups) / samples if samples else math.nan
-
-
-def _records_of(ctx: RoundContext, result: RoundResult) -> list[Record]:
-    """What is recorded of a round's clients, its loss, and the bytes that went to and fro."""
-    records = [
-        *failed_records(ctx.round, result.failed),
-        *(record for group in result.groups for record in group.records),
-        *result.records,
-    ]
-    loss = mean_loss(result)
-    if not math.isnan(loss):
-        records.append(Record(ctx.round, "train_loss", loss))
-    attempts = [group for groups in (*result.failed, result.groups) for group in groups]
-    sent, received = sum(group.sent for group in attempts), sum(group.received for group in attempts)
-    return [
-        *records,
-        Record(ctx.round, "bytes_up", float(result.exchanged + sent)),
-        Record(ctx.round, "bytes_down", float(result.exchanged + received)),
-    ]
+        broadcasts = self.groups[group].broadcasts(ctx, self.cohort(round))
+        return self.groups[group].requests(ctx, broadcasts, steps)

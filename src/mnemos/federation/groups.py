@@ -19,12 +19,12 @@ from mnemos.common.devices import send
 from mnemos.data.dataset import Split
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
+from mnemos.faults.asking import Answer, Train, ask
 from mnemos.faults.misconduct import LAST, Misconduct
 from mnemos.federation.aggregation import Aggregation, Averaging
-from mnemos.federation.asking import Train, ask
 from mnemos.federation.model_assignment import ModelAssignment
 from mnemos.federation.population import Population
-from mnemos.federation.round import Answer, Attempt, GroupResult, RoundContext
+from mnemos.federation.round import Attempt, GroupResult, RoundContext
 from mnemos.federation.screening import Screening
 from mnemos.measures.evaluate import Evaluator, Judge
 from mnemos.measures.measure import Opening, Scores, Watch
@@ -91,14 +91,14 @@ class Group:
 
     def train(self, ctx: RoundContext, attempt: Attempt) -> GroupResult:
         """One attempt at a round: broadcast, train, screen, aggregate. New client states are only held."""
-        sent = self.sent(ctx, attempt.cohort)
+        broadcasts = self.broadcasts(ctx, attempt.cohort)
         memory = dict(ctx.servers[self.index].screens)
-        answers = self.answers(ctx, sent, attempt, memory)
-        result = self.aggregate(ctx, sent, answers, memory)
-        result.received = self.bytes_received(result.server) * result.asked
+        answers = self.answers(ctx, broadcasts, attempt, memory)
+        result = self.aggregate(ctx, broadcasts, answers, memory)
+        result.bytes_down = self.bytes_down(result.server) * result.asked
         return result
 
-    def sent(self, ctx: RoundContext, cohort: Ints) -> dict[int, Broadcast]:
+    def broadcasts(self, ctx: RoundContext, cohort: Ints) -> dict[int, Broadcast]:
         """What each of the group's clients in a cohort is sent, in the cohort's order."""
         clients = cohort[self._groups[cohort] == self.index].tolist()
         return dict.fromkeys(clients, self.broadcast(ctx.round, ctx.servers[self.index], len(clients)))
@@ -111,7 +111,7 @@ class Group:
     def answers(
         self,
         ctx: RoundContext,
-        sent: Mapping[int, Broadcast],
+        broadcasts: Mapping[int, Broadcast],
         attempt: Attempt,
         memory: State,
         train: Train | None = None,
@@ -120,18 +120,18 @@ class Group:
 
         `memory`: what screens and bad clients remember, to which they add; `train`: in place of the engine.
         """
-        requests = self.requests(ctx, sent, attempt.steps)
-        answers = ask(train or ctx.runner.run, requests, attempt, self.misconduct, memory)
+        requests = self.requests(ctx, broadcasts, attempt.steps)
+        answers = ask(train or ctx.runner.run, requests, attempt.absent, self.misconduct, memory)
         return self._screening.screen(answers, ctx.servers[self.index], memory, ctx.checks)
 
     def requests(
-        self, ctx: RoundContext, sent: Mapping[int, Broadcast], steps: Mapping[int, int]
+        self, ctx: RoundContext, broadcasts: Mapping[int, Broadcast], steps: Mapping[int, int]
     ) -> Iterator[TrainRequest]:
         """A request a client that has samples, made when it is sent; `steps`: of those that stop early."""
         plan = self.plan.model_copy(update={"arithmetic": ctx.runner.plan.arithmetic})
         fresh = self.method.client_state(self.layout)
         assignment, flow = self.flow.assignment, self.flow.if_asked
-        for client, broadcast in sent.items():
+        for client, broadcast in broadcasts.items():
             round = broadcast.round
             model, buffers = self.start(broadcast, client)
             state = fresh
@@ -162,7 +162,7 @@ class Group:
     def aggregate(
         self,
         ctx: RoundContext,
-        sent: Mapping[int, Broadcast],
+        broadcasts: Mapping[int, Broadcast],
         answers: Iterable[Answer],
         memory: State,
         discount: Callable[[TrainReply], TrainReply] = lambda update: update,
@@ -173,14 +173,14 @@ class Group:
         alone learns. `discount`: makes an update count for less.
         """
         before = ctx.servers[self.index]
-        result, watches = GroupResult(before), self._watches(ctx.round, sent)
-        aggregation = self.aggregation(ctx.round, before, len(sent))
+        result, watches = GroupResult(before), self._watches(ctx.round, broadcasts)
+        aggregation = self.aggregation(ctx.round, before, len(broadcasts))
         for answer in answers:
-            result.sent += 0 if answer.update is None else self.bytes_sent(answer.update)
+            result.bytes_up += 0 if answer.update is None else self.bytes_up(answer.update)
             update = result.take(ctx.round, answer)
             if update is None:
                 continue
-            self._show(update, sent[update.client], watches[update.client])
+            self._show(update, broadcasts[update.client], watches[update.client])
             aggregation.add(discount(update))
             if answer.trained:  # a client that pretends has neither a loss nor anything to remember
                 ctx.client_states.hold(update.client, self._remembered(update.state, update.buffers))
@@ -195,15 +195,18 @@ class Group:
         result.watched = [record for watch in different.values() for record in watch.records()]
         return result
 
-    def _watches(self, round: int, sent: Mapping[int, Broadcast]) -> dict[int, list[Watch]]:
-        """The measures that watch each client's model; those that start from the same one are compared."""
+    def _watches(self, round: int, broadcasts: Mapping[int, Broadcast]) -> dict[int, list[Watch]]:
+        """The watches that see each client's model: one per measure for clients that start from one model."""
         found: dict[int, list[Watch]] = {}
-        for clients in [[client] for client in sent] if self._apart else [[*sent]] if sent else []:
+        together = (
+            [[client] for client in broadcasts] if self._apart else [[*broadcasts]] if broadcasts else []
+        )
+        for clients in together:
             first = clients[0]
             opening = Opening(
                 round,
                 self.experiment.rounds,
-                *self.start(sent[first], first),
+                *self.start(broadcasts[first], first),
                 self._client_layout(first),
                 self.flow,
                 np.array(clients),
@@ -232,9 +235,9 @@ class Group:
         state = send(self.method.server_state(self.layout), self.device)
         return Server(*self._first, state, screens=screens, privacy=privacy)
 
-    def start(self, sent: Broadcast | Server, client: int) -> tuple[Tensor, Tensor]:
+    def start(self, source: Broadcast | Server, client: int) -> tuple[Tensor, Tensor]:
         """The model that a client starts a round from, and its buffers."""
-        return sent.model, sent.buffers
+        return source.model, source.buffers
 
     def aggregation(self, round: int, server: Server, invited: int) -> Aggregation:
         """A fresh aggregation for a round to which `invited` clients are asked."""
@@ -277,15 +280,15 @@ class Group:
         """What a client is reminded of."""
         return state
 
-    def bytes_sent(self, update: TrainReply) -> int:
+    def bytes_up(self, update: TrainReply) -> int:
         """Bytes that a client sends."""
-        sent = _bytes(update.delta, *update.change.values())
-        return sent + (_bytes(update.buffers) if self.method.buffers.sent else 0)
+        always = _bytes(update.delta, *update.change.values())
+        return always + (_bytes(update.buffers) if self.method.buffers.sent else 0)
 
-    def bytes_received(self, server: Server) -> int:
+    def bytes_down(self, server: Server) -> int:
         """Bytes that a client is sent."""
-        sent = _bytes(server.model, *self.broadcast(0, server, 1).received.values())
-        return sent + (_bytes(server.buffers) if self.method.buffers.received else 0)
+        always = _bytes(server.model, *self.broadcast(0, server, 1).received.values())
+        return always + (_bytes(server.buffers) if self.method.buffers.received else 0)
 
     def _client_layout(self, client: int) -> Layout:
         """The layout of a client's model, with the names that its layers have in the federation's."""

@@ -22,7 +22,7 @@ from mnemos.models.dropout import without_dropout
 from mnemos.models.functional import Functional
 from mnemos.models.mixed import CoDistillation
 
-Hook = Callable[[RoundContext, RoundResult], RoundResult]
+RoundHook = Callable[[RoundContext, RoundResult], RoundResult]
 """Takes what a round has come to, and returns it changed."""
 
 
@@ -76,8 +76,8 @@ class ExchangePredictions:
         rest = iter(learnt)
         own = [list(islice(rest, len(several))) for several in models]
         servers = [group.with_models(found, own[group.index]) for group, found in pairs]
-        sent = self._bytes * len(students) * (len(students) - 1)
-        return replace(result.moved(servers), exchanged=sent)
+        total = self._bytes * len(students) * (len(students) - 1)
+        return replace(result.moved(servers), bytes_between_peers=total)
 
 
 def remember_change(ctx: RoundContext, result: RoundResult) -> RoundResult:
@@ -91,7 +91,7 @@ def remember_change(ctx: RoundContext, result: RoundResult) -> RoundResult:
     return result.moved(servers)
 
 
-def simulate_time(waiting: Waiting) -> Hook:
+def simulate_time(waiting: Waiting) -> RoundHook:
     """Adds the time that a synchronous round takes, with its failed attempts."""
 
     def add_time(ctx: RoundContext, result: RoundResult) -> RoundResult:

@@ -39,10 +39,10 @@ class Peers(Group):
         model, buffers = (vector.repeat(len(self.rows)) for vector in self._first)
         return Server(model, buffers, {})
 
-    def start(self, sent: Broadcast | Server, client: int) -> tuple[Tensor, Tensor]:
+    def start(self, source: Broadcast | Server, client: int) -> tuple[Tensor, Tensor]:
         """The client's own model."""
         row = self.rows[client]
-        return self.matrix(sent.model)[row], self.matrix(sent.buffers)[row]
+        return self.matrix(source.model)[row], self.matrix(source.buffers)[row]
 
     def aggregation(self, round: int, server: Server, invited: int) -> Aggregation:
         """Each update moves its client's model."""
@@ -63,11 +63,11 @@ class Peers(Group):
         """Scores of every client's model."""
         return [(client, self.evaluator(*self.start(server, client), split, indices)) for client in self.rows]
 
-    def bytes_sent(self, update: TrainReply) -> int:
+    def bytes_up(self, update: TrainReply) -> int:
         """Models aren't sent."""
         return 0
 
-    def bytes_received(self, server: Server) -> int:
+    def bytes_down(self, server: Server) -> int:
         """Models aren't sent."""
         return 0
 

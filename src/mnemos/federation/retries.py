@@ -10,12 +10,9 @@ import numpy as np
 from mnemos.clocks.waiting import Waiting
 from mnemos.errors import DivergedError, MnemosError, PausedError
 from mnemos.federation.population import Population
-from mnemos.federation.round import NOTED, Attempt, GroupResult, rejected
-from mnemos.measures.measure import Record
+from mnemos.federation.records import failed_records
+from mnemos.federation.round import Attempt, GroupResult, rejected
 from mnemos.screens.sound import NOT_FINITE
-
-REPEATED = "repeated"
-"""The record of an attempt that was given up: how many updates could have been used."""
 
 Results = Sequence[GroupResult]
 """Of an attempt: the result of each group."""
@@ -86,14 +83,6 @@ class Retries:
         if self._private:
             return range(before, before + 1)
         return range(before + self._population.experiment.retries + 1)
-
-
-def failed_records(round: int, failed: Sequence[Results]) -> Iterator[Record]:
-    """What is recorded of attempts that were given up: the clients that were left out, and one line each."""
-    for results in failed:
-        for result in results:
-            yield from (record for record in result.records if record.name.startswith(NOTED))
-        yield Record(round, REPEATED, float(sum(result.used for result in results)))
 
 
 def _error(round: int, failed: Sequence[Results], fewest: int) -> MnemosError:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
+from mnemos.faults.asking import Absent, Answer
 from mnemos.federation.client_states import ClientStates
 from mnemos.measures.measure import Record
 from mnemos.methods.exchange import Server, TrainReply
@@ -33,29 +34,10 @@ class Attempt(NamedTuple):
     """An attempt at a round: the clients that are asked, and those that don't answer in time."""
 
     cohort: Ints
-    absent: Mapping[int, str | None] = MappingProxyType({})
-    """Clients that will be too late, with the reason, or that vanish, without one."""
+    absent: Absent = MappingProxyType({})
+    """The clients that won't answer in time."""
     steps: Mapping[int, int] = MappingProxyType({})
     """Clients that have to stop early, with the number of their steps."""
-
-
-class Answer(NamedTuple):
-    """What came of asking a client to train."""
-
-    client: int
-    update: TrainReply | None = None
-    """None: the client didn't answer."""
-    trained: bool = True
-    """False for a client that only pretends."""
-    reason: str | None = None
-    """Why the update is rejected, or why there is none."""
-    shortened: float = 1.0
-    """The factor by which the guard has multiplied the update."""
-
-    @property
-    def usable(self) -> TrainReply | None:
-        """The update, if it isn't rejected."""
-        return self.update if self.reason is None else None
 
 
 @dataclass
@@ -71,10 +53,10 @@ class GroupResult:
     loss: float = 0.0
     """Training loss, summed over the samples of these clients."""
     samples: int = 0
-    sent: int = 0
-    """Bytes that clients have sent."""
-    received: int = 0
-    """Bytes that clients were sent."""
+    bytes_up: int = 0
+    """Bytes that clients sent to the server."""
+    bytes_down: int = 0
+    """Bytes that the server sent to clients."""
     asked: int = 0
     """How many clients were asked to train."""
     arrived: list[int] = field(default_factory=list)
@@ -115,8 +97,8 @@ class RoundResult:
     """The groups' results in each attempt that was given up."""
     records: tuple[Record, ...] = ()
     """Records of the round as a whole."""
-    exchanged: int = 0
-    """Bytes that clients have sent each other."""
+    bytes_between_peers: int = 0
+    """Bytes that peers sent each other."""
 
     @property
     def servers(self) -> tuple[Server, ...]:

@@ -10,9 +10,9 @@ from itertools import islice
 from mnemos.client.messages import TrainRequest
 from mnemos.client.workload import rates, workload
 from mnemos.experiment.experiment import Experiment
+from mnemos.faults.asking import Answer, Answers
 from mnemos.faults.misconduct import LAST
-from mnemos.federation.asking import Answers
-from mnemos.federation.round import Answer, Check
+from mnemos.federation.round import Check
 from mnemos.methods.exchange import Cohort, Server, State
 from mnemos.screens.guard import BoundsCheck, Verdict, shorten
 from mnemos.screens.sound import Asked, Form, measurable

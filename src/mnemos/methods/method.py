@@ -56,7 +56,7 @@ from mnemos.objectives.objective import Loss, Objective, objectives
 from mnemos.optim.local import Local
 from mnemos.vector import Layout
 
-Hook = Literal["draw", "gradient_point", "correct", "after_step", "plausible", "absorb"]
+PartHook = Literal["draw", "gradient_point", "correct", "after_step", "plausible", "absorb"]
 """A place at which parts act, of those that are passed over where no part does."""
 
 
@@ -110,11 +110,11 @@ class Method(Part):
         return any(part.partial for part in self.parts)
 
     @cached_property
-    def _acting(self) -> dict[Hook, tuple[MethodPart, ...]]:
+    def _acting(self) -> dict[PartHook, tuple[MethodPart, ...]]:
         """The parts that act at each place."""
-        return {hook: tuple(part for part in self.parts if _acts(part, hook)) for hook in get_args(Hook)}
+        return {hook: tuple(part for part in self.parts if _acts(part, hook)) for hook in get_args(PartHook)}
 
-    def uses(self, hook: Hook) -> bool:
+    def uses(self, hook: PartHook) -> bool:
         """Whether some part acts there: engines needn't ask for each step if none does."""
         return bool(self._acting[hook])
 
@@ -147,7 +147,7 @@ class Method(Part):
                 "method.server",
             )
         self._check_rule(layout)
-        changing: tuple[Hook, ...] = ("gradient_point", "correct", "after_step")
+        changing: tuple[PartHook, ...] = ("gradient_point", "correct", "after_step")
         acting = [*self._losses, *(part for hook in changing for part in self._acting[hook])]
         if self.correction.traced is not None and acting:
             raise ConfigError(
@@ -292,7 +292,7 @@ class Method(Part):
 methods: Registry[Method] = Registry("method", Method, "mnemos.methods")
 
 
-def _acts(part: MethodPart, hook: Hook) -> bool:
+def _acts(part: MethodPart, hook: PartHook) -> bool:
     """Whether a part overrides a hook of its kind; only corrections have all of them."""
     kind = Correction if isinstance(part, Correction) else MethodPart
     return hasattr(kind, hook) and getattr(type(part), hook) is not getattr(kind, hook)

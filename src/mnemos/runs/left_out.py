@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from mnemos.federation.retries import REPEATED
+from mnemos.federation.records import REPEATED
 from mnemos.federation.round import NOTED
 
 

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
 from mnemos.clocks.event_schedule import EventSchedule, InFlight, Turn
-from mnemos.clocks.in_flight import ClientsInFlight
+from mnemos.clocks.in_flight import ClientsInFlight, Versions
 from mnemos.engines.engine import Lost
 from mnemos.federation.groups import Group
 from mnemos.federation.protocols.protocol import RoundProtocol
 from mnemos.federation.retries import spoilt
 from mnemos.federation.round import Attempt, GroupResult, RoundContext, RoundResult, rejected
 from mnemos.measures.measure import Record
-from mnemos.methods.exchange import Broadcast, Server, TrainReply
+from mnemos.methods.exchange import Server, TrainReply
 from mnemos.screens.sound import NOT_FINITE
 
 _SPOILT = "spoilt"
@@ -50,27 +50,27 @@ class AsynchronousRounds(RoundProtocol):
         (server,) = ctx.servers
         before = ClientsInFlight.of(server.protocol, server.model.device)
         turn = self._schedule.turn(ctx.round, before.standing)
-        sent = {**before.sent, ctx.round - 1: self._group.broadcast(ctx.round, server, 1)}
-        replies = self._computed(ctx, before, turn, sent)
-        result = self._aggregated(ctx, turn, sent, replies)
-        result.received = self._group.bytes_received(result.server) * len(turn.sent)
+        versions = {**before.versions, ctx.round - 1: self._group.broadcast(ctx.round, server, 1)}
+        replies = self._computed(ctx, before, turn, versions)
+        result = self._aggregated(ctx, turn, versions, replies)
+        result.bytes_down = self._group.bytes_down(result.server) * len(turn.started)
         result.records.append(Record(ctx.round, "time", turn.after.time))
         late = {job.client: replies.get(job.client) for job in turn.after.in_flight}
         updates = {client: reply for client, reply in late.items() if isinstance(reply, TrainReply)}
-        protocol = ClientsInFlight(turn.after, sent, updates).state()
+        protocol = ClientsInFlight(turn.after, versions, updates).state()
         protocol[_SPOILT] = self._count_spoilt(ctx, server, result)
         result.server = replace(result.server, protocol=protocol)
         return RoundResult((result,))
 
     def _computed(
-        self, ctx: RoundContext, before: ClientsInFlight, turn: Turn, sent: Mapping[int, Broadcast]
+        self, ctx: RoundContext, before: ClientsInFlight, turn: Turn, versions: Versions
     ) -> Replies:
         """What the clients that are due have computed, and perhaps others; all that isn't yet, at once."""
         replies: dict[int, TrainReply | Lost] = dict(before.updates)
         if any(job.client not in replies for job in turn.arrived):
             missing = {
-                job.client: sent[job.version]
-                for job in (*before.standing.in_flight, *turn.sent)
+                job.client: versions[job.version]
+                for job in (*before.standing.in_flight, *turn.started)
                 if job.client not in replies and not self._vanishes(job)
             }
             requests = self._group.requests(ctx, missing, {})
@@ -80,12 +80,10 @@ class AsynchronousRounds(RoundProtocol):
     def _vanishes(self, job: InFlight) -> bool:
         return self._group.experiment.vanishes(job.client, job.version + 1)
 
-    def _aggregated(
-        self, ctx: RoundContext, turn: Turn, sent: Mapping[int, Broadcast], replies: Replies
-    ) -> GroupResult:
+    def _aggregated(self, ctx: RoundContext, turn: Turn, versions: Versions, replies: Replies) -> GroupResult:
         """Screen and fold the updates that are due: those computed from an older model with less weight."""
         (server,), clock = ctx.servers, self._schedule.clock
-        arrived = {job.client: sent[job.version] for job in turn.arrived}
+        arrived = {job.client: versions[job.version] for job in turn.arrived}
         staleness = {job.client: ctx.round - 1 - job.version for job in turn.arrived}
 
         def discount(update: TrainReply) -> TrainReply:
