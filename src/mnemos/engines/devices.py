@@ -99,7 +99,7 @@ class DeviceRunner(Runner):
     ) -> Iterator[TrainReply]:
         """Train chunks of clients on the devices in turn, and yield their replies in order.
 
-        `trainees` makes the trainees of a chunk for a device, given by its index. Reading a loss waits for the
+        `trainees` makes the trainees of a chunk for a device, by its index. Reading a loss waits for the
         device, so the losses of `at_once` chunks are read together.
         """
         waiting: list[Unread] = []
