@@ -75,7 +75,7 @@ def exchange_of(experiment: Experiment) -> CoDistillation | None:
 
 
 def _apportioned(shares: Floats, clients: int) -> Ints:
-    """The number of clients for each share: at least one; what is left goes by the largest remainders."""
+    """The number of clients for each share: at least one, and the rest by the largest remainders."""
     exact = shares / shares.sum() * clients
     counts: Ints = np.maximum(np.floor(exact + 1e-9).astype(np.int64), 1)
     while counts.sum() != clients:
