@@ -15,7 +15,7 @@ from mnemos.selection import UniformSelection
 
 
 def traffic(clients, clock, *, slots=None, seed=0):
-    """Of clients with one local step each, so that a round takes a client its time a step."""
+    """Of clients with one local step each, so that a round takes a client its time per step."""
     labels = np.zeros(10 * clients, np.int64)
     dealt = Iid(clients=clients).split(labels, None, rng.numpy_generator(seed, "partition"))
     flow = Static().open(Setting(dealt, labels, 1, 100, seed, lambda eligible, number: np.zeros(0, np.int64)))

@@ -1,8 +1,8 @@
 """Clients that are training under an asynchronous server, as a part of the server's state.
 
-A model that was sent is kept as long as a client that started from it hasn't answered, and so are updates
-that have been computed and aren't due yet: after an interruption they need not be computed again, beside
-other clients than the first time.
+A model is kept until all clients that started from it have answered. Updates that have been computed and
+aren't due yet are kept, too. If they were computed again after an interruption, it would be in a cohort of
+other clients.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ClientsInFlight:
 
     @classmethod
     def of(cls, protocol: State, device: torch.device) -> ClientsInFlight:
-        """Those in a server's state; none before the first round. `device`: where models and updates are."""
+        """The clients in flight, from a server's state; `device`: where to put models and updates."""
         columns = (protocol[name].tolist() for name in (_CLIENTS, _VERSIONS, _DUE) if name in protocol)
         jobs = tuple(InFlight(*values) for values in zip(*columns, strict=True))
         versions, updates = {}, {}
@@ -78,7 +78,7 @@ class ClientsInFlight:
 
 
 def screened(protocol: State) -> State:
-    """What is there beside updates that aren't due yet, which no screen has looked at."""
+    """The state without the updates that aren't due yet, as no screen has looked at these."""
     return {name: value for name, value in protocol.items() if not name.startswith(f"{_UPDATE}.")}
 
 

@@ -1,4 +1,4 @@
-"""The engine that chooses the fastest one: it is timed on the first cohort, or known from an earlier run."""
+"""The engine that chooses the fastest: it times others on the first cohort, or knows from an earlier run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients of a chunk as rows of matrices, and functions of one client over all of them by `vmap`."""
+"""The clients of a chunk as rows of matrices; `vmap` applies functions of one client to all of them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class Loaders(NamedTuple):
 
 
 class Rows(Trainees):
-    """The clients of a chunk, a row each.
+    """The clients of a chunk, one row each.
 
-    Those with the most steps come first: so the clients that still train are always the first rows.
+    Rows are sorted by the number of steps, most first, so that the clients that still train are always the
+    first rows.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Rows(Trainees):
         device = loaders.training.device
         order = sorted(range(len(requests)), key=lambda k: -workloads[k].total)
         self._row = sorted(range(len(requests)), key=order.__getitem__)
-        """The row of each request."""
+        """The row of each request: the inverse of `order`, which has the request of each row."""
         self.plan, self.layout, self._functional, self._loaders = plan, functional.layout, functional, loaders
         self._workloads = [workloads[k] for k in order]
         sorted_requests = [requests[k] for k in order]
@@ -135,7 +136,7 @@ class Rows(Trainees):
             yield self._requests[row], self._clients[row], done
 
     def loss_reader(self) -> Callable[[Tensor], list[float]]:
-        """Makes mean losses of the clients' samples, in the order of the requests."""
+        """A function that turns sums of losses, by row, into mean losses in the order of the requests."""
         seen, rows = self._seen, self._row
 
         def read(sums: Tensor) -> list[float]:
@@ -151,7 +152,7 @@ class Rows(Trainees):
         return result
 
     def gradient(self, points: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Gradients [K, P] and losses [K] of one batch a client."""
+        """Gradients [K, P] and losses [K] of one batch per client."""
         method, functional = self.plan.method, self._functional
 
         def loss_of(
@@ -186,7 +187,7 @@ class Rows(Trainees):
         return self.parameters[row], {name: values[row] for name, values in self.optimizer.items()}
 
     def stack(self, values: Sequence[Tensor]) -> Tensor:
-        """Values with a row a client."""
+        """One row per client."""
         return torch.stack(list(values))
 
     def part(self, values: Tensor) -> Tensor:
@@ -207,17 +208,17 @@ class Rows(Trainees):
 
 
 def _together(states: list[State]) -> State:
-    """The clients' states as one, with a row a client."""
+    """The clients' states as one, with one row per client."""
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
 def _rate(rates: Sequence[float], like: Tensor) -> Rate:
-    """One number if it is the same for all rows; else one a row, where another tensor is."""
+    """One number if it is the same for all rows; else one per row, on the device of `like`."""
     return rates[0] if len(set(rates)) == 1 else like.new_tensor(rates)[:, None]
 
 
 def _rows_of(value: Tensor | Batch) -> Any:
-    """Along which dimension of a value, or of a batch's tensors, the clients lie."""
+    """The dimension of the clients in a value, or in each of a batch's tensors, as `vmap` expects it."""
     if isinstance(value, Tensor):
         return 0
     drawn = dict.fromkeys(value.drawn, 0)
@@ -244,9 +245,10 @@ def _first(count: int, stacked: Client, dims: Client) -> Client:
 
 
 def stack(clients: list[Client]) -> tuple[Client, Client]:
-    """Clients as one whose tensors have a row a client, and where the rows are.
+    """(all clients as one, with one row per client; the dimension of the rows in each of its tensors).
 
-    What is the same object for all (the received model, as a rule) is shared instead of copied.
+    A tensor that is the same object for all clients, usually the received model, is shared and has no rows:
+    its dimension is None.
     """
 
     def column(tensors: list[Tensor]) -> tuple[Tensor, int | None]:
