@@ -57,7 +57,7 @@ from mnemos.optim.local import Local
 from mnemos.vector import Layout
 
 PartHook = Literal["draw", "gradient_point", "correct", "after_step", "plausible", "absorb"]
-"""A method of parts that is called only if some part overrides it."""
+"""A function of parts that is called only if some part overrides it."""
 
 
 class Method(Part):
