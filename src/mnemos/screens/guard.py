@@ -194,7 +194,7 @@ def _undone(deltas: Tensor, factors: Tensor, good: Tensor) -> Tensor:
 def _compare(
     name: str, values: Tensor, clients: Tensor, memory: State, credible: Tensor, decay: float = _DECAY
 ) -> _Compared:
-    """Values [K] of clients [K], divided by the usual one; that and the clients' last values are remembered.
+    """Values [K] of clients [K], divided by the usual value; remembers that and each client's last value.
 
     Zeros are ignored, as they have no effect. Rejected values are remembered, too: if most clients change,
     what was unusual becomes usual. Each client has one value there, its last, so that a client that is asked

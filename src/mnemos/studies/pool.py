@@ -52,7 +52,7 @@ class StudyView:
 
 
 def jobs_for(left: int, jobs: int | None = None) -> int:
-    """How many runs go on at a time: `jobs`, or one per core if it is None, but not more than are left."""
+    """How many runs go on at a time: `jobs`, or one a core if it is None, but not more than are left."""
     if jobs is not None and jobs < 1:
         raise ConfigError(f"found {jobs}; allowed: ≥ 1", "jobs")
     return max(1, min(jobs or cores(), left))
