@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,20 +21,42 @@ _OPTIMIZER = "optimizer."
 
 def view(request: TrainRequest, labels: Tensor, classes: int) -> Client:
     """What the method sees of a client; `labels` are those of all training samples."""
-    method = request.plan.method
-    counts = held = torch.bincount(
-        apply_label_map(labels[request.samples], request.label_map), minlength=classes
-    )
+    return views([request], labels, classes)[0]
+
+
+def views(requests: Sequence[TrainRequest], labels: Tensor, classes: int) -> list[Client]:
+    """What the method sees of each client; `requests` are of the same plan, and are counted at once."""
+    method = requests[0].plan.method
+    counts = held = _label_counts(requests, [request.samples for request in requests], labels, classes)
     if method.loss.counted == "all":
-        counts = held + torch.bincount(
-            apply_label_map(labels[request.held_out], request.label_map), minlength=classes
-        )
+        counts = held + _label_counts(requests, [request.held_out for request in requests], labels, classes)
     elif method.loss.counted == "tasks":
-        counts = request.met
-    state = {name: value for name, value in request.state.items() if not name.startswith(_OPTIMIZER)}
-    present = request.present | (held > 0)
-    counts = method.head.per_output(counts.float())
-    return Client(request.model, request.received, state, counts, held.float(), present.float())
+        counts = torch.stack([request.met for request in requests])
+    present = torch.stack([request.present for request in requests]) | (held > 0)
+    columns = method.head.per_output(counts.float()), held.float(), present.float()
+    return [
+        Client(request.model, request.received, _of_method(request.state), *rows)
+        for request, *rows in zip(requests, *columns, strict=True)
+    ]
+
+
+def _label_counts(
+    requests: Sequence[TrainRequest], samples: Sequence[Tensor], labels: Tensor, classes: int
+) -> Tensor:
+    """How many of its samples each client takes for each class [K, classes]."""
+    sizes = [len(own) for own in samples]
+    found = labels[torch.cat(list(samples))]
+    if any(request.label_map is not None for request in requests):
+        parts = zip(torch.split(found, sizes), requests, strict=True)
+        found = torch.cat([apply_label_map(part, request.label_map) for part, request in parts])
+    rows = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    cells = torch.bincount(rows * classes + found, minlength=len(sizes) * classes)
+    return cells.view(len(sizes), classes)
+
+
+def _of_method(state: State) -> State:
+    """What of a client's memory isn't its optimiser's."""
+    return {name: value for name, value in state.items() if not name.startswith(_OPTIMIZER)}
 
 
 def begin(request: TrainRequest, parameters: Tensor, layout: Layout) -> State:

@@ -88,14 +88,11 @@ def order(workload: LocalWorkload, key: Key) -> Tensor:
     """Positions among the client's samples, in the order in which its batches take them, pass after pass."""
     seed, *where = key
     generator = rng.generator(seed, "batches", *where)
-    count, used = len(workload.samples), sum(workload.epoch)
-
-    def shuffled() -> Tensor:
-        # All samples before any is there again: more than once only where batches are filled.
-        rounds = [torch.randperm(count, generator=generator) for _ in range(-(-used // count))]
-        return torch.cat(rounds)[:used]
-
-    return torch.cat([shuffled() for _ in range(workload.passes)])
+    count, used, passes = len(workload.samples), sum(workload.epoch), workload.passes
+    # All samples before any is there again: more than one permutation a pass only where batches are filled.
+    each = -(-used // count)
+    drawn = torch.cat([torch.randperm(count, generator=generator) for _ in range(passes * each)])
+    return drawn.view(passes, each * count)[:, :used].flatten()
 
 
 def draws(

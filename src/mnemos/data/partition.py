@@ -45,8 +45,10 @@ class Assignment:
         return np.minimum(held, np.maximum(sizes - 1, 0))
 
     def _cut(self, client: int) -> int:
-        run = self.offsets[client : client + 2]
-        return int(run[1] - self._held(np.diff(run))[0])
+        # As `_held`, in Python's numbers: this is asked of every client in every round.
+        start, stop = int(self.offsets[client]), int(self.offsets[client + 1])
+        held = int((stop - start) * self.validation + 1e-9)
+        return stop - min(held, max(stop - start - 1, 0))
 
     def train(self, client: int) -> Ints:
         """Indices of a client's training samples."""

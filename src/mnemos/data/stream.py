@@ -108,18 +108,29 @@ class Flow(ABC):
 
     def met(self, client: int, round: int) -> Bools:
         """Which classes belong to tasks that the client has reached so far [classes]; all without tasks."""
-        met = np.full(self.setting.classes, not self.tasks)
+        if not self.tasks:
+            return self._all
+        met = np.zeros(self.setting.classes, bool)
         for task in self.reached(client, round):
             met[self.tasks[task]] = True
         return met
 
     def present(self, client: int, round: int) -> Bools:
         """Which classes belong to the client's task in a round [classes]; none without tasks."""
-        present = np.zeros(self.setting.classes, bool)
         task = self.task(client, round)
-        if task is not None:
-            present[self.tasks[task]] = True
+        if task is None:
+            return self._none
+        present = np.zeros(self.setting.classes, bool)
+        present[self.tasks[task]] = True
         return present
+
+    @cached_property
+    def _all(self) -> Bools:
+        return np.ones(self.setting.classes, bool)
+
+    @cached_property
+    def _none(self) -> Bools:
+        return np.zeros(self.setting.classes, bool)
 
 
 class Stream(Part):

@@ -160,6 +160,8 @@ class Mirror:
 
     def __call__(self, request: TrainRequest) -> TrainRequest:
         """The request with its model and what is beside it on the device."""
+        if self._device == CPU and request.model.device == CPU:
+            return request
         received: State = {name: self._copy(value) for name, value in request.received.items()}
         return replace(request, model=self._copy(request.model), received=received)
 

@@ -6,7 +6,8 @@ steps of a whole round in one transfer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -23,12 +24,15 @@ from mnemos.client.workload import (
     one_pass,
     order,
 )
-from mnemos.common.devices import send
+from mnemos.common.devices import CPU, send
 from mnemos.data.augment import Augmentation
 from mnemos.data.batches import Draw, Loader, join
 from mnemos.data.dataset import Dataset
 from mnemos.methods.exchange import Batch, State
 from mnemos.vector import Layout
+
+_Load = Callable[[Draw], tuple[Tensor, Tensor]]
+"""Makes input and labels of a drawn batch."""
 
 
 class Fed(NamedTuple):
@@ -69,9 +73,13 @@ class Feed:
     ) -> None:
         """`loader`: with the augmentation of training; `layout`: of the model, for what its parts draw."""
         self._dataset, self._requests, self._workloads, self._layout = dataset, requests, workloads, layout
-        self._loader = loader.of(torch.cat([todo.samples for todo in workloads]))
+        samples = torch.cat([todo.samples for todo in workloads])
+        self._loader = loader.of(samples)
+        self._load: _Load = self._loader
+        if loader.device == CPU:  # on a device, memory is worth more than a few kernels a step
+            self._load = self._loader.keep(samples, max(todo.passes for todo in workloads))
         sizes = [len(todo.samples) for todo in workloads]
-        self._offsets = [sum(sizes[:index]) for index in range(len(sizes))]
+        self._offsets = [0, *accumulate(sizes[:-1])]
         self._device = loader.device
         self._maps = self._label_maps()
 
@@ -82,7 +90,7 @@ class Feed:
         left gets an empty one, in which everything is masked.
         """
         augment = self._requests[0].plan.local.augment
-        return self._loaded(self._loader, self._with_parts(self._planned(self._workloads, augment)))
+        return self._loaded(self._load, self._with_parts(self._planned(self._workloads, augment)))
 
     def one_pass(self, loader: Loader) -> Iterator[Fed]:
         """The batches of one pass over all clients' samples; `loader`: without augmentation."""
@@ -99,12 +107,12 @@ class Feed:
     def _in_columns(self, workloads: Sequence[LocalWorkload]) -> Iterator[_Planned]:
         """The steps of clients with equal batch sizes: each step is a few columns of a matrix of indices."""
         first = workloads[0]
+        sizes = (first.epoch * first.passes)[: first.total]
         orders = [
             order(todo, key_of(request)) for todo, request in zip(workloads, self._requests, strict=True)
         ]
-        sizes = (first.epoch * first.passes)[: first.total]
-        indices = torch.stack([todo.samples[rows] for todo, rows in zip(workloads, orders, strict=True)])
-        places = torch.stack([rows + offset for rows, offset in zip(orders, self._offsets, strict=True)])
+        places = torch.stack(orders) + torch.tensor(self._offsets)[:, None]
+        indices = torch.cat([todo.samples for todo in workloads])[places]
         columns = (torch.split(matrix[:, : sum(sizes)], sizes, 1) for matrix in (indices, places))
         for some, where in zip(*columns, strict=True):
             yield _Planned(Draw(some.flatten(), where.flatten()), None, None, None, {})
@@ -144,16 +152,16 @@ class Feed:
             for step in planned
         )
 
-    def _loaded(self, loader: Loader, planned: Iterator[_Planned]) -> Iterator[Fed]:
+    def _loaded(self, load: _Load, planned: Iterator[_Planned]) -> Iterator[Fed]:
         """The steps with their samples; sent to the device block by block."""
         for block in in_blocks(planned, self._device):
             # The sizes of a step's batches are needed on the host, too.
             host = [step.weights for step in block]
             for step, sizes in zip(send(block, self._device), host, strict=True):
-                yield self._filled(loader, step, sizes)
+                yield self._filled(load, step, sizes)
 
-    def _filled(self, loader: Loader, step: _Planned, sizes: Tensor | None) -> Fed:
-        x, labels = loader(step.draw)
+    def _filled(self, load: _Load, step: _Planned, sizes: Tensor | None) -> Fed:
+        x, labels = load(step.draw)
         if step.source is None:
             count = len(self._requests) if sizes is None else len(sizes)
             shape = (count, step.draw.size // count)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -12,14 +13,14 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from mnemos.client.messages import Plan, TrainRequest
-from mnemos.client.reply import Trained, begin, view
+from mnemos.client.reply import Trained, begin, views
 from mnemos.client.step import Step, Trainees
-from mnemos.client.workload import rates, step_rates, workload
-from mnemos.common.devices import send
+from mnemos.client.workload import LocalWorkload, rates, step_rates, workload
+from mnemos.common.devices import CPU, send
 from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
 from mnemos.engines.feed import Feed
-from mnemos.methods.exchange import Batch, Client, State
+from mnemos.methods.exchange import Batch, Client, Rates, State
 from mnemos.models.functional import Functional
 from mnemos.optim.optimizer import Rate
 
@@ -61,17 +62,14 @@ class Rows(Trainees):
         sorted_requests = [requests[k] for k in order]
         self._feed = Feed(dataset, sorted_requests, self._workloads, loaders.training, self.layout)
         labels, classes = dataset.train.labels, len(dataset.classes)
-        self._clients, states, buffers = send(
-            (
-                [view(request, labels, classes) for request in sorted_requests],
-                [request.state for request in sorted_requests],
-                [request.buffers for request in sorted_requests],
-            ),
-            device,
-        )
-        self._requests = [
-            replace(request, state=state) for request, state in zip(sorted_requests, states, strict=True)
-        ]
+        self._clients = views(sorted_requests, labels, classes)
+        self._requests, buffers = sorted_requests, [request.buffers for request in sorted_requests]
+        if device != CPU:
+            states = [request.state for request in sorted_requests]
+            self._clients, states, buffers = send((self._clients, states, buffers), device)
+            self._requests = [
+                replace(request, state=state) for request, state in zip(sorted_requests, states, strict=True)
+            ]
         self.parameters = torch.stack([client.start for client in self._clients])
         self.buffers = torch.stack(buffers)
         self.optimizer = _together(
@@ -82,9 +80,7 @@ class Rows(Trainees):
         )
         self.losses, self._seen = torch.zeros(len(requests), device=device), torch.zeros(len(requests))
         self._client, self._dims = stack(self._clients)
-        self._rates = [
-            rates(request, todo) for request, todo in zip(self._requests, self._workloads, strict=True)
-        ]
+        self._rates = _rates(self._requests, self._workloads)
         # Not itself at first: a cycle would keep a chunk in memory until the next one needs it.
         self._narrowed: Rows | None = None
 
@@ -146,25 +142,38 @@ class Rows(Trainees):
         return read
 
     def apply(self, function: Callable[..., _R], *values: Tensor | Batch) -> _R:
-        """The function of (values…, client) for every row, by `vmap`."""
-        dims = tuple(_rows_of(value) for value in values)
-        result: _R = vmap(function, in_dims=(*dims, self._dims))(*values, self._client)
+        """The function of (values…, client) for every row, by `vmap`.
+
+        Only what has a row for each client is an argument there, as a plain tensor: `vmap` takes structures
+        apart, and puts them together again, many times in each step.
+        """
+        rows = [*chain.from_iterable(map(_tensors, values)), *_client_rows(self._client, self._dims)]
+
+        def of_one(*row: Tensor) -> _R:
+            left = iter(row)
+            own = [_like(value, left) for value in values]
+            return function(*own, _client_like(self._client, self._dims, left))
+
+        result: _R = vmap(of_one)(*rows)
         return result
 
     def gradient(self, points: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Gradients [K, P] and losses [K] of one batch per client."""
         method, functional = self.plan.method, self._functional
 
-        def loss_of(
-            parameters: Tensor, buffers: Tensor, batch: Batch, client: Client
-        ) -> tuple[Tensor, Tensor]:
-            with functional.masked(batch.mask):
-                net = self.lowered(functional.net(parameters, buffers))
-                losses = method.batch_loss(net, batch, client)
-                return batch.mean(losses), functional.updated_buffers(buffers)
+        def of_one(
+            point: Tensor, buffers: Tensor, batch: Batch, client: Client
+        ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            def loss_of(parameters: Tensor) -> tuple[Tensor, Tensor]:
+                with functional.masked(batch.mask):
+                    net = self.lowered(functional.net(parameters, buffers))
+                    losses = method.batch_loss(net, batch, client)
+                    return batch.mean(losses), functional.updated_buffers(buffers)
 
-        found = self.apply(grad_and_value(loss_of, has_aux=True), points, self.buffers, batch)
-        gradients, (losses, buffers) = found
+            found: tuple[Tensor, tuple[Tensor, Tensor]] = grad_and_value(loss_of, has_aux=True)(point)
+            return found
+
+        gradients, (losses, buffers) = self.apply(of_one, points, self.buffers, batch)
         self.buffers.copy_(buffers)
         return gradients, losses
 
@@ -212,17 +221,62 @@ def _together(states: list[State]) -> State:
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
+def _rates(requests: Sequence[TrainRequest], workloads: Sequence[LocalWorkload]) -> list[Rates]:
+    """Each client's learning rates; worked out once for clients with the same round and numbers of steps."""
+    known: dict[tuple[object, ...], Rates] = {}
+    found = []
+    for request, todo in zip(requests, workloads, strict=True):
+        key = request.round, request.steps, todo.steps, len(todo.epoch)
+        if key not in known:
+            known[key] = rates(request, todo)
+        found.append(known[key])
+    return found
+
+
 def _rate(rates: Sequence[float], like: Tensor) -> Rate:
     """One number if it is the same for all rows; else one per row, on the device of `like`."""
     return rates[0] if len(set(rates)) == 1 else like.new_tensor(rates)[:, None]
 
 
-def _rows_of(value: Tensor | Batch) -> Any:
-    """The dimension of the clients in a value, or in each of a batch's tensors, as `vmap` expects it."""
+def _tensors(value: Tensor | Batch) -> Iterator[Tensor]:
+    """A value, or a batch's tensors, which all have a row for each client."""
     if isinstance(value, Tensor):
-        return 0
-    drawn = dict.fromkeys(value.drawn, 0)
-    return Batch(0, 0, None if value.mask is None else 0, drawn)  # type: ignore[arg-type]
+        yield value
+        return
+    yield from (value.x, value.labels)
+    if value.mask is not None:
+        yield value.mask
+    yield from value.drawn.values()
+
+
+def _like(value: Tensor | Batch, left: Iterator[Tensor]) -> Tensor | Batch:
+    """One client's part of a value, from its rows of the value's tensors."""
+    if isinstance(value, Tensor):
+        return next(left)
+    x, labels = next(left), next(left)
+    mask = None if value.mask is None else next(left)
+    return Batch(x, labels, mask, {name: next(left) for name in value.drawn})
+
+
+def _client_rows(stacked: Client, dims: Client) -> Iterator[Tensor]:
+    """The tensors of stacked clients that have a row for each client."""
+    pairs: Iterable[tuple[Any, Any]] = zip(stacked, dims, strict=True)
+    for value, dim in pairs:
+        if isinstance(value, dict):
+            yield from (tensor for name, tensor in value.items() if dim[name] == 0)
+        elif dim == 0:
+            yield value
+
+
+def _client_like(stacked: Client, dims: Client, left: Iterator[Tensor]) -> Client:
+    """One client, from its rows and what is the same for all."""
+
+    def own(value: Any, dim: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: own(tensor, dim[name]) for name, tensor in value.items()}
+        return next(left) if dim == 0 else value
+
+    return Client(*map(own, stacked, dims))
 
 
 def _first(count: int, stacked: Client, dims: Client) -> Client:

@@ -13,7 +13,7 @@ from mnemos.experiment.experiment import Experiment
 from mnemos.faults.asking import Answer, Answers
 from mnemos.faults.misconduct import LAST
 from mnemos.federation.round import Check
-from mnemos.methods.exchange import Cohort, Server, State
+from mnemos.methods.exchange import Cohort, Rates, Server, State
 from mnemos.screens.guard import BoundsCheck, Verdict, shorten
 from mnemos.screens.sound import Asked, Form, measurable
 from mnemos.vector import Layout
@@ -67,7 +67,7 @@ class Screening:
         if update is None:
             return answer
         if reason is None:
-            whole = partial(rates, request, workload(request, batch_norm=False))
+            whole = partial(_whole_rates, request)
             method, local = request.plan.method, request.plan.local
             plausible = measurable(update.buffers, self._layout) and method.plausible(
                 update, request.received, local, whole
@@ -103,3 +103,8 @@ class Screening:
         for screen in self._screens:
             memory |= screen.remember(replace(cohort, updates=accepted), memory)
         return [answer._replace(reason=answer.reason or reasons.get(answer.client)) for answer in answers]
+
+
+def _whole_rates(request: TrainRequest) -> Rates:
+    """The learning rates of a client that makes all its steps."""
+    return rates(request, workload(request, batch_norm=False))

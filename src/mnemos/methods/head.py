@@ -82,8 +82,8 @@ class Head(Options):
         return batch._replace(labels=self.outputs * batch.labels) if self.rotations else batch
 
     def per_output(self, counts: Tensor) -> Tensor:
-        """The number of samples of each output [outputs], from that of each class [C]."""
-        return counts.repeat_interleave(self.outputs) if self.rotations else counts
+        """The number of samples of each output […, outputs], from that of each class […, C]."""
+        return counts.repeat_interleave(self.outputs, dim=-1) if self.rotations else counts
 
     def read(self, logits: Tensor) -> Tensor:
         """The logits of the classes [B, C], from those of all outputs."""

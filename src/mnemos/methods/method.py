@@ -56,7 +56,7 @@ from mnemos.objectives.objective import Loss, Objective, objectives
 from mnemos.optim.local import Local
 from mnemos.vector import Layout
 
-PartHook = Literal["draw", "gradient_point", "correct", "after_step", "plausible", "absorb"]
+PartHook = Literal["draw", "gradient_point", "correct", "after_step", "upload", "plausible", "absorb"]
 """A function of parts that is called only if some part overrides it."""
 
 
@@ -266,7 +266,7 @@ class Method(Part):
 
     def upload(self, done: Finished) -> tuple[State, State]:
         """(what is sent beside the model, what the client will remember)."""
-        pairs = [part.upload(done) for part in self.parts]
+        pairs = [part.upload(done) for part in self._acting["upload"]]
         kept = _union(state for _, state in pairs)
         return _union(change for change, _ in pairs), {**done.client.state, **kept}
 

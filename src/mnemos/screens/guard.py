@@ -133,9 +133,10 @@ class BoundsCheck:
             factors = torch.ones_like(ratios)
             if length.enough:
                 factors = torch.where(ratios > self._guard.most, self._guard.most / ratios, factors)
-            undone = _undone(deltas, factors, ~bad)
-            against = (ratios > _LONG) & (undone * ratios * factors > 1)
-            factors = torch.where(against, 1 / ratios, factors)
+            long = ratios > _LONG
+            if bool(long.any()):  # as a rule none is
+                against = long & (_undone(deltas, factors, ~bad) * ratios * factors > 1)
+                factors = torch.where(against, 1 / ratios, factors)
         clients = [update.client for update in updates]
         rejected: dict[int, str] = {}
         for reason, found in reasons.items():

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
-from mnemos.client.workload import workload
 from mnemos.methods.exchange import LARGEST_LOSS, State, TrainReply
 from mnemos.vector import Layout
 
@@ -34,9 +33,10 @@ class Asked(NamedTuple):
     @classmethod
     def by(cls, request: TrainRequest) -> Asked:
         """What is known of the reply to a request."""
-        return cls(
-            request.client, request.round, len(request.samples), workload(request, batch_norm=False).total
-        )
+        samples = len(request.samples)
+        steps = request.plan.local.round_steps(samples)
+        steps = steps if request.steps is None else min(steps, request.steps)
+        return cls(request.client, request.round, samples, steps)
 
 
 class _Kind(NamedTuple):
