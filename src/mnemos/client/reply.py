@@ -59,7 +59,7 @@ def _of_method(state: State) -> State:
     return {name: value for name, value in state.items() if not name.startswith(_OPTIMIZER)}
 
 
-def begin(request: TrainRequest, parameters: Tensor, layout: Layout) -> State:
+def optimizer_state(request: TrainRequest, parameters: Tensor, layout: Layout) -> State:
     """The state of a client's optimiser at the start of its round: the one it has kept, or a fresh one."""
     state = request.plan.local.optimizer.init(parameters, layout)
     for name in state:

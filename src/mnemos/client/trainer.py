@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mnemos.client.messages import Plan, TrainRequest, reply_to_bytes
 from mnemos.client.precision import check_precision
-from mnemos.client.reply import Trained, begin, view
+from mnemos.client.reply import Trained, optimizer_state, view
 from mnemos.client.step import Step, Trainees, train
 from mnemos.client.workload import (
     Drawn,
@@ -165,7 +165,7 @@ class _Trainee(Trainees):
         self._request = replace(request, state=state, label_map=label_map)
         bound.load(self._client.start, buffers)
         self.parameters, self.buffers = bound.parameters, bound.buffers
-        self.optimizer = begin(self._request, bound.parameters, bound.layout)
+        self.optimizer = optimizer_state(self._request, bound.parameters, bound.layout)
         self.losses = torch.zeros((), device=device)
         self._net = self.lowered(replica.net)
         self._seen = 0

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from mnemos.client.messages import Plan, TrainRequest
-from mnemos.client.reply import Trained, begin, views
+from mnemos.client.reply import Trained, optimizer_state, views
 from mnemos.client.step import Step, Trainees
 from mnemos.client.workload import LocalWorkload, rates, step_rates, workload
 from mnemos.common.devices import CPU, send
@@ -74,7 +74,7 @@ class Rows(Trainees):
         self.buffers = torch.stack(buffers)
         self.optimizer = _together(
             [
-                begin(request, w, self.layout)
+                optimizer_state(request, w, self.layout)
                 for request, w in zip(self._requests, self.parameters, strict=True)
             ]
         )
