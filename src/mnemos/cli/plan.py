@@ -22,7 +22,7 @@ from mnemos.studies.study import Case
 def print_plan(cases: Sequence[Case], out: Path, jobs: int | None, as_json: bool) -> None:
     """Print each case's state and the seconds that it still takes, and the time that all of them take.
 
-    `out` is the folder of the runs, `jobs` how many run at a time; None for one per core.
+    `out` is the folder of the runs, `jobs` how many run at a time; None for one a core.
     """
     states = [_state(case, out) for case in cases]
     left = [case for case, (_, done) in zip(cases, states, strict=True) if done < case.experiment.rounds]
