@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -209,6 +210,22 @@ def test_help_does_not_wait_for_pytorch():
     ended = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
     assert "forgetting" in ended.stdout
     assert ended.stdout.endswith("False\n")
+
+
+def test_a_plain_run_imports_nothing_that_it_does_not_need(tmp_path):
+    """PyTorch's compiler takes as long to import as PyTorch itself, the data frames a third of it."""
+    heavy = ("torch._dynamo", "pandas", "pyarrow", "scipy", "sklearn", "matplotlib", "ray", "flwr")
+    code = (
+        "import sys, mnemos.cli\ntry:\n mnemos.cli.main()\n"
+        f"finally:\n print([name for name in {heavy} if name in sys.modules])"
+    )
+    words = f"run --data digits --rounds 1 --out {tmp_path} --quiet".split()
+    environment = {**os.environ, "MNEMOS_CACHE": str(tmp_path)}  # no engine is remembered: `vmap` is tried
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True, env=environment
+    )
+    assert "accuracy after 1 round" in ended.stdout
+    assert ended.stdout.endswith("[]\n")
 
 
 # --- runs ---------------------------------------------------------------------------------------------

@@ -428,7 +428,7 @@ def test_a_simulated_run_goes_on_as_one_with_more_patience_would(tmp_path):
     assert pauses > 0
     for name in ("model.safetensors", "metrics.jsonl"):
         assert observer.run.file(name).read_bytes() == patient.file(name).read_bytes()
-    found = left_out(patient.metrics)
+    found = left_out(patient.records)
     assert found.repeated > 3
     assert found.reasons["dropped"] > found.repeated
     assert found.rounds == 2

@@ -199,7 +199,7 @@ def run_facts(run: Run) -> dict[str, Any]:
 
 def end_facts(run: Run) -> dict[str, Any]:
     """The facts about a run that has ended: also how much was left out, by reason, and attempts repeated."""
-    found = left_out(run.metrics)
+    found = left_out(run.records)
     return {**run_facts(run), "left_out": found.reasons, "repeated": found.repeated}
 
 
@@ -247,7 +247,7 @@ def interruptible(
 
 def _left_out(run: Run) -> str:
     """`left out: 12 rejected: not finite, 3 dropped, in 9 rounds; 1 attempt at a round repeated`, if any."""
-    found, parts = left_out(run.metrics), []
+    found, parts = left_out(run.records), []
     if found.reasons:
         reasons = ", ".join(f"{count} {name}" for name, count in found.reasons.items())
         parts.append(f"left out: {reasons}, in {plural(found.rounds, 'round')}")

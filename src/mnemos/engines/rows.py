@@ -16,6 +16,7 @@ from mnemos.client.messages import Plan, TrainRequest
 from mnemos.client.reply import Trained, optimizer_state, views
 from mnemos.client.step import Step, Trainees
 from mnemos.client.workload import LocalWorkload, rates, step_rates, workload
+from mnemos.common.compiler import without_compiler
 from mnemos.common.devices import CPU, send
 from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
@@ -173,7 +174,8 @@ class Rows(Trainees):
             found: tuple[Tensor, tuple[Tensor, Tensor]] = grad_and_value(loss_of, has_aux=True)(point)
             return found
 
-        gradients, (losses, buffers) = self.apply(of_one, points, self.buffers, batch)
+        with without_compiler():
+            gradients, (losses, buffers) = self.apply(of_one, points, self.buffers, batch)
         self.buffers.copy_(buffers)
         return gradients, losses
 

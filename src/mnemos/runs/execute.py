@@ -28,7 +28,7 @@ from mnemos.runs.checkpoint import Checkpoints
 from mnemos.runs.releases import Releases, SpentError
 from mnemos.runs.run import Run, State, Status, create
 from mnemos.runs.stops import StoppedError, check_directory, stops
-from mnemos.runs.store import Store, overall, read_metrics
+from mnemos.runs.store import Store, overall_values, read_metrics
 from mnemos.runs.trust import Trust, remember_engine, remember_own
 from mnemos.runs.used import UsedDevices, engine_for
 from mnemos.vector import save_model
@@ -280,13 +280,13 @@ def _checkpoints(run: Run) -> Checkpoints:
 
 def _accuracy(run: Run, experiment: Experiment) -> float | None:
     """The mean test accuracy over the last `evaluate.test_last` rounds; without a test, of validation."""
-    metrics = run.metrics
+    records = list(run.records)
     for name in ("test_accuracy", "validation_accuracy"):
-        values = overall(metrics, name).set_index("round")["value"]
-        if len(values):
+        values = overall_values(records, name)
+        if values:
             first = experiment.rounds - max(experiment.evaluate.test_last, 1) + 1
-            last = values[values.index >= first]
-            return float(last.mean() if len(last) else values.iloc[-1])
+            last = [value for round, value in values.items() if round >= first]
+            return float(np.mean(last) if last else list(values.values())[-1])
     return None
 
 

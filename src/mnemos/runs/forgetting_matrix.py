@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from mnemos.errors import ConfigError, DataError
 from mnemos.runs.store import overall
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HOW = "evaluate.forgetting=10 measures it in every tenth round"
 """The end of an error sentence: how to have forgetting measured."""
@@ -62,6 +65,8 @@ class ForgettingMatrix:
     @property
     def is_own(self) -> pd.DataFrame:
         """Whether an entry is a model on its own client's data; never in a matrix of classes."""
+        import pandas as pd  # slow to import, and a run needs none of this
+
         pairs = np.equal.outer(self.after.index.to_numpy(), self.after.columns.to_numpy())
         return pd.DataFrame(pairs & (self.after.columns.name == "data"), self.after.index, self.after.columns)
 
@@ -72,6 +77,8 @@ class ForgettingMatrix:
 
 def measured_rounds(metrics: pd.DataFrame) -> list[int]:
     """The rounds whose forgetting is completely in a run's metrics."""
+    import pandas as pd  # slow to import, and a run needs none of this
+
     # These means are written after the matrix; a round with a single client has only the second.
     ends = [overall(metrics, name)["round"] for name in ("forgetting", "own_accuracy")]
     return sorted({int(round) for round in pd.concat(ends)})

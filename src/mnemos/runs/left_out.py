@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-import pandas as pd
+from typing import Any
 
 from mnemos.federation.records import REPEATED
 from mnemos.federation.round import NOTED
@@ -22,9 +23,14 @@ class LeftOut:
     """The number of attempts at a round that were given up and repeated."""
 
 
-def left_out(metrics: pd.DataFrame) -> LeftOut:
-    """Count what was left out, from a run's metrics."""
-    of_clients = metrics[metrics["client"].notna()]
-    found = of_clients[of_clients["name"].str.startswith(NOTED)]
-    reasons = {str(name): int(count) for name, count in found["name"].value_counts().items()}
-    return LeftOut(reasons, int(found["round"].nunique()), int((metrics["name"] == REPEATED).sum()))
+def left_out(records: Iterable[Mapping[str, Any]]) -> LeftOut:
+    """Count what was left out, from a run's records."""
+    reasons: Counter[str] = Counter()
+    rounds, repeated = set(), 0
+    for record in records:
+        if record["name"] == REPEATED:
+            repeated += 1
+        elif record.get("client") is not None and record["name"].startswith(NOTED):
+            reasons[record["name"]] += 1
+            rounds.add(record["round"])
+    return LeftOut(dict(reasons.most_common()), len(rounds), repeated)

@@ -18,13 +18,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
@@ -39,10 +38,13 @@ from mnemos.experiment.overrides import read_yaml
 from mnemos.federation.assembly import model_of
 from mnemos.models.norm import use_batch_statistics
 from mnemos.runs.forgetting_matrix import ForgettingMatrix, read_matrix
-from mnemos.runs.store import overall, read_metrics
+from mnemos.runs.store import overall_values, read_metrics, read_records
 from mnemos.runs.task_course import Course, read_course
 from mnemos.runs.trust import Trust, opened
 from mnemos.vector import Layout, load_model
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class BusyError(ConfigError):
@@ -116,6 +118,11 @@ class Run:
     def metrics(self) -> pd.DataFrame:
         """All measured numbers, one a row: round, client, model, task, class, layer, name, value."""
         return read_metrics(self.file("metrics.jsonl"))
+
+    @property
+    def records(self) -> Iterable[dict[str, Any]]:
+        """The same records as `metrics`, as dictionaries without what is empty."""
+        return read_records(self.file("metrics.jsonl"))
 
     def forgetting(self, round: int) -> pd.DataFrame:
         """F of a round: how much the model of client i (rows) forgot of the data of client k (columns)."""
@@ -198,8 +205,8 @@ class Run:
     @property
     def epsilon(self) -> float | None:
         """ε of the rounds so far; None without a privacy guarantee."""
-        values = overall(self.metrics, "epsilon")["value"]
-        return float(values.iloc[-1]) if len(values) else None
+        values = overall_values(self.records, "epsilon")
+        return float([*values.values()][-1]) if values else None
 
     def model(self, *, trust: Trust = False) -> nn.Module:
         """The trained model as an ordinary PyTorch module; `trust` is as in `load`."""

@@ -10,17 +10,19 @@ import errno
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from mnemos.common.plain import number, parse_json, whole
 from mnemos.errors import DataError
 from mnemos.measures.measure import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS = ["round", "client", "model", "task", "class", "layer", "name", "value"]
 _WHOLE = COLUMNS[:5]
@@ -68,6 +70,8 @@ class Store:
 
 def read_metrics(path: Path) -> pd.DataFrame:
     """All complete records as a data frame. The file may be written to meanwhile."""
+    import pandas as pd  # slow to import, and a run needs none of this
+
     frame = _read_whole(path)
     if frame is not None:
         return frame
@@ -90,6 +94,21 @@ def read_seconds(path: Path) -> dict[int, float]:
             row = parse_json(line)
             found[whole(row["round"])] = number(row["seconds"])
     return found
+
+
+def read_records(path: Path) -> Iterable[dict[str, Any]]:
+    """All complete records as dictionaries without what is empty, which needs no data frame.
+
+    A value that wasn't finite is None.
+    """
+    rows = _parse_whole(path)
+    return _rows(path) if rows is None else rows
+
+
+def overall_values(records: Iterable[Mapping[str, Any]], name: str) -> dict[int, float]:
+    """The values of a metric of the whole federation, by round, from records."""
+    found = (row for row in records if row.get("name") == name and row.get("value") is not None)
+    return {row["round"]: row["value"] for row in found if all(row.get(key) is None for key in BY)}
 
 
 def overall(metrics: pd.DataFrame, name: str | None = None) -> pd.DataFrame:
@@ -139,6 +158,8 @@ def _read_whole(path: Path) -> pd.DataFrame | None:
 
     Returns None if anything is odd.
     """
+    import pandas as pd  # slow to import, and a run needs none of this
+
     rows = _parse_whole(path)
     if rows is None:
         return None
@@ -170,6 +191,8 @@ def _parse_whole(path: Path) -> list[dict[str, Any]] | None:
 
 def _integers(values: list[int | None], kinds: set[type]) -> pd.arrays.IntegerArray:
     """A column of whole numbers of which some may be missing; `kinds` are the types of its values."""
+    import pandas as pd  # slow to import, and a run needs none of this
+
     if int not in kinds:
         return pd.arrays.IntegerArray(np.zeros(len(values), np.int64), np.ones(len(values), bool))
     missing = np.array([value is None for value in values], bool)

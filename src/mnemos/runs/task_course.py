@@ -24,14 +24,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import pandas as pd
 
 from mnemos.data.partition import Floats, Ints
 from mnemos.errors import ConfigError
 from mnemos.runs.store import BY
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HOW = "measures=[continual] stream=tasks evaluate.test_every=10 records it"
 """The end of an error sentence: how to have these numbers recorded."""
@@ -137,6 +139,8 @@ class Course:
     @cached_property
     def by_round(self) -> pd.DataFrame:
         """The federation's accuracies and forgetting at each evaluation, as if it were the last."""
+        import pandas as pd  # slow to import, and a run needs none of this
+
         values = {
             "average_accuracy": _mean(self.accuracy, 1),
             "discovered_accuracy": self.discovered_accuracy,
@@ -148,6 +152,8 @@ class Course:
     @property
     def by_task(self) -> pd.DataFrame:
         """The numbers of each task at the last evaluation; `discovered` is the round of d_j."""
+        import pandas as pd  # slow to import, and a run needs none of this
+
         known = np.isfinite(self.accuracy).any(0)
         rounds = np.where(known, self.rounds[np.minimum(self._discovered, len(self.rounds) - 1)], np.nan)
         values = {
@@ -163,6 +169,8 @@ class Course:
     @property
     def by_client(self) -> pd.DataFrame:
         """The summary's numbers of each client, at the last evaluation."""
+        import pandas as pd  # slow to import, and a run needs none of this
+
         begin, _ = self._stays
         last = np.where(begin >= 0, np.nan_to_num(self.accuracy[-1]), np.nan)
         drops = {kind: _mean(drop, 1) for kind, drop in self._own_drops.items()}
