@@ -61,7 +61,7 @@ def encoder(base, tmp_path):
 def first(experiment):
     """The model before the first round, tensor by tensor."""
     with closing(Federation(experiment)) as federation:
-        federation.begin()
+        federation.load_start()
         return federation.layout.state_dict(federation.server.model, federation.server.buffers)
 
 
@@ -70,7 +70,7 @@ def test_random_is_the_default_and_changes_nothing(base):
     assert experiment.start.dump() == {"name": "random"}
     with closing(Federation(experiment)) as federation:
         before = federation.server.model.clone()
-        assert federation.begin() is None
+        assert federation.load_start() is None
         assert torch.equal(federation.server.model, before)
 
 
@@ -95,9 +95,9 @@ def test_a_round_never_runs_without_its_start(base, encoder):
     for calls in (0, 2):
         with closing(Federation(experiment)) as federation, federation.open() as runner:
             for _ in range(calls):
-                federation.begin()
+                federation.load_start()
             federation.advance(runner)
-            federation.begin()
+            federation.load_start()
             after.append(federation.server.model)
     assert torch.equal(*after)
 

@@ -353,7 +353,7 @@ def test_every_method_begins_with_the_statistics_of_the_model(case, path):
     drawn = generators()
     federation = Federation(experiment(**{"model": path, **METHODS[case]}))
     federation.check_start()
-    federation.begin()
+    federation.load_start()
     federation.close()
     assert bytes_of(federation.server.model, federation.server.buffers) == bytes_of(
         *first_vectors(federation)
@@ -393,7 +393,7 @@ def test_a_start_from_a_file_keeps_its_statistics(tmp_path):
         save_encoder(tmp_path / "encoder.safetensors", Encoder(encoder.state_dict(), {}))
         federation = Federation(experiment(method=method, model=model, start=start))
         federation.check_start()
-        federation.begin()
+        federation.load_start()
         federation.close()
         plain.close()
         statistics = federation.layout.buffer_views(federation.server.buffers)

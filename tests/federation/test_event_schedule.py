@@ -15,7 +15,7 @@ from mnemos.selection import UniformSelection
 
 
 def traffic(clients, clock, *, slots=None, seed=0):
-    """Of clients with one local step each, so that a round takes a client its time a step."""
+    """Of clients with one local step each, so that a round takes a client its time per step."""
     labels = np.zeros(10 * clients, np.int64)
     dealt = Iid(clients=clients).split(labels, None, rng.numpy_generator(seed, "partition"))
     flow = Static().open(Setting(dealt, labels, 1, 100, seed, lambda eligible, number: np.zeros(0, np.int64)))
@@ -85,9 +85,9 @@ def test_a_buffer_of_two_by_hand():
 def test_free_slots_go_to_others_before_the_buffer_is_full():
     """One at a time, a buffer of three, all times 1: three different clients one after the other."""
     first, second = turns(traffic(5, {"buffer": 3, "concurrency": 1}), 2)
-    assert [flight.due for flight in first.sent] == [1, 2, 3]
-    assert len({flight.client for flight in first.sent}) == 3
-    assert {flight.version for flight in first.sent} == {0}
+    assert [flight.due for flight in first.started] == [1, 2, 3]
+    assert len({flight.client for flight in first.started}) == 3
+    assert {flight.version for flight in first.started} == {0}
     assert [flight.due for flight in second.arrived] == [4, 5, 6]
 
 
@@ -113,7 +113,7 @@ def test_a_straggler_keeps_one_slot_busy_and_no_more():
     away = {
         moment
         for turn in told
-        for flight in turn.sent
+        for flight in turn.started
         if flight.client == 7
         for moment in range(round(flight.due) - 9, round(flight.due) + 1)
     }
@@ -135,10 +135,10 @@ def test_rules_that_always_hold(slots, buffer):
             assert len(turn.arrived) == buffer
             assert len({flight.client for flight in turn.arrived}) == buffer
             assert len(turn.after.in_flight) <= slots
-            assert {*before.in_flight, *turn.sent} == {*turn.arrived, *turn.after.in_flight}
+            assert {*before.in_flight, *turn.started} == {*turn.arrived, *turn.after.in_flight}
             flying = [flight.client for flight in turn.after.in_flight]
             assert len(set(flying)) == len(flying)
-            sent = {(flight.client, flight.version) for flight in turn.sent}
+            sent = {(flight.client, flight.version) for flight in turn.started}
             assert {version for _, version in sent} <= {number - 1}
             assert not sent & past  # two rounds of a client never share their random draws
             past |= sent
@@ -149,7 +149,7 @@ def test_rules_that_always_hold(slots, buffer):
 
 def test_a_turns_cohort_is_who_is_sent_a_model():
     found = traffic(9, {"buffer": 2, "concurrency": 4, "speeds": {"spread": 0.8}})
-    expected = [[flight.client for flight in turn.sent] for turn in turns(found, 20)]
+    expected = [[flight.client for flight in turn.started] for turn in turns(found, 20)]
     assert [found.cohort(number).tolist() for number in range(1, 21)] == expected
     assert found.cohort(3).tolist() == expected[2]
     assert found.cohort(3).dtype == np.int64

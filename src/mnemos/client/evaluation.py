@@ -19,7 +19,7 @@ from mnemos.methods.exchange import LARGEST_LOSS, State
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """A model that a client is to evaluate on some of its samples."""
+    """Asks a client to evaluate a model on some of its samples."""
 
     plan: Plan
     model: Tensor
@@ -28,9 +28,9 @@ class EvaluateRequest:
     samples: Tensor
     """Indices of them, in the part."""
     groups: Groups | None = None
-    """What is counted beside all that is right, if anything."""
+    """The groups of classes by which right answers are counted; None: only all together."""
     known: Tensor | None = None
-    """Indices of training samples by whose labels the client is to correct its answers, if it is."""
+    """Indices of training samples by whose labels the client corrects the answers; None: no correction."""
 
     def to_bytes(self) -> bytes:
         """The request as one buffer."""
@@ -65,16 +65,16 @@ class EvaluateRequest:
 
 @dataclass(frozen=True)
 class EvaluateReply:
-    """How a model did on a client's samples: all that is said of them."""
+    """How a model did on a client's samples; nothing else about them leaves the client."""
 
     samples: int
     hits: int
     loss: float
     """Summed over the samples."""
     counts: Counts | None = None
-    """By groups, if it was asked for."""
+    """Right answers by group, if asked for."""
     corrected: int | None = None
-    """Hits of the corrected answers, if these were asked for."""
+    """How many corrected answers are right, if asked for."""
 
     def to_bytes(self) -> bytes:
         """The reply as one buffer."""

@@ -1,4 +1,4 @@
-"""The messages of a client's training: what a client needs and what it sends back.
+"""The messages of local training: what a client is sent, and what it sends back.
 
 All are plain tensors and a few numbers, and all have a byte form (`packing`).
 """
@@ -26,7 +26,7 @@ from mnemos.privacy.privacy import NoPrivacy, Privacy, privacies
 
 
 class Arithmetic(Options):
-    """What changes the last bits of a result; kept in a run's record and on resume."""
+    """The settings that change the last bits of results; a run records them, and `resume` keeps them."""
 
     channels_last: bool = True
     intra_op: int = Field(1, ge=1, description="threads inside one tensor operation")
@@ -38,7 +38,7 @@ class Arithmetic(Options):
 
 
 class Plan(Options):
-    """The part of an experiment a client needs: the same for all clients and rounds."""
+    """The part of an experiment that clients need; it is the same for all clients and rounds."""
 
     data: Annotated[Source, sources]
     model: Annotated[Model, models]
@@ -51,7 +51,7 @@ class Plan(Options):
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """One client's work in one round."""
+    """Asks one client to train for one round."""
 
     plan: Plan
     round: int
@@ -59,24 +59,27 @@ class TrainRequest:
     model: Tensor
     buffers: Tensor
     received: State
+    """What the server sends beside the model."""
     state: State
+    """What the client remembers."""
     samples: Tensor
     """Indices of the client's training samples in this round."""
     held_out: Tensor
     """Indices of its validation samples: some losses count their labels."""
     met: Tensor
-    """Which classes belong to tasks that it has reached so far [classes]: all of them without tasks."""
+    """Whether each class is in a task that the client has reached [classes]; without tasks, all are True."""
     present: Tensor
-    """Which classes belong to the task that it is in [classes]: none without tasks."""
+    """Whether each class is in the client's present task [classes]; without tasks, all are False."""
     noise: float = 0.0
+    """The standard deviation of the noise on its inputs."""
     label_map: Tensor | None = None
-    """Which class the client takes each class for [classes], if it is one that doesn't know its labels."""
+    """The class that the client takes each class for [classes]; None: its labels are right."""
     steps: int | None = None
-    """After how many steps it has to stop, if it can't be through in time."""
+    """The number of steps after which it has to stop early; None: it trains to the end."""
     seconds: float | None = None
-    """For how long it may train, if real time counts; it makes one step at least."""
+    """The seconds that it may train, in real time, but at least one step; None: there is no limit."""
     trigger: Trigger | None = None
-    """The mark that it puts on some of its samples, if it is one that plants a backdoor."""
+    """The mark that it puts on some of its samples, to plant a backdoor; None: it puts none."""
 
     def to_bytes(self) -> bytes:
         """The request as one buffer."""

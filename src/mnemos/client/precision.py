@@ -1,7 +1,7 @@
 """The precision of local training: what runs in fewer bits, and which devices can.
 
-In bfloat16 run the passes of the model, forward and backward. What comes out of a pass is float32 again, and
-so are the parameters, the gradient of the vector, and everything that a method computes of them.
+With `bf16`, the model's passes run in bfloat16, forward and backward. Their results are converted to float32.
+The parameters, the gradient vector, and everything that a method computes from them are float32.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class _Bfloat16:
 
 @contextmanager
 def tf32(allowed: bool, device: torch.device) -> Iterator[None]:
-    """Inside, products and convolutions of a CUDA device are in TF32, or they aren't; others have none.
+    """Inside, products and convolutions on a CUDA device use TF32 if it is allowed, and else float32.
 
-    PyTorch's own default is TF32 in convolutions and float32 in products.
+    Other devices have no TF32. PyTorch's own default is TF32 in convolutions and float32 in products.
     """
     if device.type != "cuda":
         yield

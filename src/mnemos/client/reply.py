@@ -1,4 +1,4 @@
-"""What a client begins its round with, and the reply that it ends with."""
+"""What a client starts its round with, and the reply that ends it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mnemos.optim.local import Local
 from mnemos.vector import Layout
 
 _OPTIMIZER = "optimizer."
-"""What a client keeps of its optimiser has names that start like this; those of methods never do."""
+"""Prefix of the names under which a client keeps its optimiser's state; methods never use it."""
 
 
 def view(request: TrainRequest, labels: Tensor, classes: int) -> Client:
@@ -59,8 +59,8 @@ def _of_method(state: State) -> State:
     return {name: value for name, value in state.items() if not name.startswith(_OPTIMIZER)}
 
 
-def begin(request: TrainRequest, parameters: Tensor, layout: Layout) -> State:
-    """The state of a client's optimiser at the start of its round."""
+def optimizer_state(request: TrainRequest, parameters: Tensor, layout: Layout) -> State:
+    """The state of a client's optimiser at the start of its round: the one it has kept, or a fresh one."""
     state = request.plan.local.optimizer.init(parameters, layout)
     for name in state:
         if _OPTIMIZER + name in request.state:  # a copy: a request may be run again
@@ -69,7 +69,7 @@ def begin(request: TrainRequest, parameters: Tensor, layout: Layout) -> State:
 
 
 def kept(local: Local, state: State) -> State:
-    """What a client remembers of its optimiser's state."""
+    """What a client remembers of its optimiser's state: all or nothing."""
     return {_OPTIMIZER + name: value for name, value in state.items()} if local.keeps else {}
 
 
@@ -86,7 +86,7 @@ class Trained(NamedTuple):
 
 
 def finish(request: TrainRequest, client: Client, trained: Trained) -> TrainReply:
-    """The reply of a client that has trained, with a loss that isn't known yet."""
+    """The reply of a client that has trained; its loss is NaN until it is read from the device."""
     plan, local, steps = request.plan, request.plan.local, sum(count for count, _ in trained.rates)
     done = Finished(client, trained.parameters, steps, trained.rates, local, trained.data_means)
     change, state = plan.method.upload(done)

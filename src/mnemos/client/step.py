@@ -1,8 +1,8 @@
 """Local training, described once: a data pass, step after step, a data pass, the replies.
 
 Every engine runs this description. An engine says, with a `Trainees`, how a function of one client is applied
-(to one client, or to every row of a matrix with a row a client) and how gradients are taken; in which order a
-method acts is said here and nowhere else.
+(to one client, or to every row of a matrix with one row per client) and how gradients are taken. The order in
+which a method acts is defined here and nowhere else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _R = TypeVar("_R")
 
 
 class Step(NamedTuple):
-    """What one step of the clients that still train is made with."""
+    """One step of the clients that still train: their batch and their learning rates."""
 
     batch: Batch
     """Their samples [B, …], or [K, B, …] of K clients, and what the method's parts have drawn."""
@@ -44,7 +44,7 @@ class Trainees(ABC):
     """The clients that train together: one, or many as rows of matrices.
 
     With one client, `parameters` is its model w [P]; with K clients it is [K, P], and the other tensors have
-    a row a client, too.
+    one row per client, too.
     """
 
     plan: Plan
@@ -78,7 +78,7 @@ class Trainees(ABC):
 
     @abstractmethod
     def loss_reader(self) -> Callable[[Tensor], list[float]]:
-        """Makes mean losses of the clients' samples from `losses` on the host; it keeps nothing else."""
+        """A function that turns `losses`, once on the host, into mean losses; it holds no other tensor."""
 
     # how functions of one client act on all of them
 
@@ -103,26 +103,26 @@ class Trainees(ABC):
 
     @abstractmethod
     def stack(self, values: Sequence[Tensor]) -> Tensor:
-        """A value of each client as the tensor that `apply` takes."""
+        """One value per client, as the tensor that `apply` takes."""
 
     @abstractmethod
     def part(self, values: Tensor) -> Tensor:
-        """Of values of all clients of the round, those of these clients, in the same memory."""
+        """The rows of these clients in `values`, which has all clients of the round; shares its memory."""
 
     @abstractmethod
     def add(self, total: Tensor | None, value: Tensor) -> Tensor:
-        """A sum for each client of the round, None at first, with these clients' values added."""
+        """Add these clients' values to `total`, the sums of all clients of the round; None: all are 0."""
 
     @abstractmethod
     def per_sample(self, total: Tensor) -> Tensor:
-        """A sum for each client of the round, divided by the number of its samples."""
+        """Divide the sum of each client of the round by the number of its samples."""
 
     def lowered(self, net: Net) -> Net:
         """A model whose passes run in the precision of local training."""
         return lowered(net, self.plan.local.precision, self.losses.device)
 
     def mark(self) -> Tensor | None:
-        """The state of what a forward pass draws from (dropout); None: it draws nothing."""
+        """The state of the generator of forward passes (dropout); None: they draw nothing."""
         return None
 
     def rewind(self, mark: Tensor | None) -> None:
@@ -141,7 +141,7 @@ class Trainees(ABC):
 
 
 class _Trace(NamedTuple):
-    """A step that can be traced back."""
+    """What is kept of a step, so that `pull_back` can go back through it."""
 
     here: Trainees
     """The clients that made it."""
@@ -150,7 +150,7 @@ class _Trace(NamedTuple):
     batch: Batch
     rates: Sequence[float]
     mark: Tensor | None
-    """What their forward passes drew from."""
+    """The state of the generator before their forward pass."""
 
 
 def train(clients: Trainees) -> list[TrainReply]:
@@ -225,10 +225,10 @@ def local_step(here: Trainees, step: Step, trace: list[_Trace]) -> None:
 
 
 def data_pass(clients: Trainees, when: When) -> State:
-    """What the method's parts find in a pass over each client's samples before or after training, as means.
+    """The means, over each client's samples, of what the method's parts compute before or after training.
 
-    At the start the model is in training mode, as where the gradients are taken that the means are compared
-    with; at the end it is in evaluation mode.
+    Before training, the model is in training mode, as for the gradients that the means are compared with;
+    after training, it is in evaluation mode.
     """
     method = clients.plan.method
     if not method.passes_data(when):
@@ -244,7 +244,7 @@ def data_pass(clients: Trainees, when: When) -> State:
 
 
 def _pulled_back(plan: Plan, vector: Tensor, trace: list[_Trace]) -> Tensor:
-    """A gradient of the models at the end of the steps, as one of the models received."""
+    """Turn a gradient with respect to the trained models into one with respect to the models received."""
     method = plan.method
 
     def pull_back(
@@ -266,5 +266,5 @@ def _pulled_back(plan: Plan, vector: Tensor, trace: list[_Trace]) -> Tensor:
 
 
 def _not_empty(mask: Tensor | None) -> Tensor | None:
-    """A mask without a sample as one of all: batch-norm would find nothing to measure in an empty batch."""
+    """The mask, or all ones if it marks no sample: batch-norm can't measure an empty batch."""
     return None if mask is None else torch.where(mask.sum() > 0, mask, 1.0)

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mnemos.client.messages import Plan, TrainRequest, reply_to_bytes
 from mnemos.client.precision import check_precision
-from mnemos.client.reply import Trained, begin, view
+from mnemos.client.reply import Trained, optimizer_state, view
 from mnemos.client.step import Step, Trainees, train
 from mnemos.client.workload import (
     Drawn,
@@ -51,7 +51,7 @@ _R = TypeVar("_R")
 
 @contextmanager
 def intra_op(threads: int) -> Iterator[None]:
-    """Run tensor operations on this many threads, in this thread of the program."""
+    """Inside, tensor operations that this thread calls run on `threads` threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -73,7 +73,7 @@ def has_batch_norm(module: nn.Module) -> bool:
 
 
 class _Module:
-    """A bound module as the function a method sees."""
+    """A bound module, as the function that a method sees."""
 
     def __init__(self, trainer: Trainer, forward: nn.Module) -> None:
         self._trainer = trainer
@@ -94,7 +94,7 @@ class _Module:
 
 
 class Trainer:
-    """A model replica on a device that runs clients' rounds one after the other; one a thread."""
+    """A replica of the model on a device, in which clients train one after the other. Not thread-safe."""
 
     def __init__(self, plan: Plan, dataset: Dataset, device: torch.device = CPU) -> None:
         check_precision(plan.local.precision, [device])
@@ -126,10 +126,13 @@ class Trainer:
 
     def __call__(self, request: TrainRequest) -> TrainReply:
         """Train one client for one round."""
-        return train(self.begin(request))[0]
+        return train(self.trainee(request))[0]
 
-    def begin(self, request: TrainRequest) -> Trainees:
-        """A client that is about to train in this replica; the one before it must have been trained."""
+    def trainee(self, request: TrainRequest) -> Trainees:
+        """The client of a request, about to train in this replica.
+
+        A replica has one trainee at a time: the one before must have finished its training.
+        """
         return _Trainee(self, request)
 
 
@@ -137,7 +140,7 @@ class _Trainee(Trainees):
     """One client that trains in a replica, whose module works on the client's own vectors."""
 
     def __init__(self, replica: Trainer, request: TrainRequest) -> None:
-        # The client has to stop at this time, after one step at least.
+        # When the client has to stop, though not before its first step.
         self._until = math.inf if request.seconds is None else time.monotonic() + request.seconds
         bound, dataset, device = replica.bound, replica.dataset, replica.device
         todo = workload(request, replica.batch_norm)
@@ -162,11 +165,11 @@ class _Trainee(Trainees):
         self._request = replace(request, state=state, label_map=label_map)
         bound.load(self._client.start, buffers)
         self.parameters, self.buffers = bound.parameters, bound.buffers
-        self.optimizer = begin(self._request, bound.parameters, bound.layout)
+        self.optimizer = optimizer_state(self._request, bound.parameters, bound.layout)
         self.losses = torch.zeros((), device=device)
         self._net = self.lowered(replica.net)
         self._seen = 0
-        # One generator for the replica and its twin, put where this client's masks begin.
+        # The replica and its twin share one generator, which is set to the start of this client's masks.
         masks = rng.generator(request.plan.seed, "dropout", request.round, request.client)
         replica.dropout.set_state(masks.get_state())
 
@@ -247,7 +250,7 @@ class _Trainee(Trainees):
         return Batch(x, apply_label_map(labels, self._request.label_map))
 
     def _one_pass(self, request: TrainRequest) -> Iterator[Draw]:
-        """The batches of one pass over the client's samples, if its method looks at them."""
+        """The batches of one pass over the client's samples; none if its method has no data pass."""
         if not request.plan.method.looks_at_data:
             return iter(())
         return draws(one_pass(request), (), self._replica.dataset.shape, key_of(request))

@@ -1,6 +1,6 @@
-"""What a client goes through in a round: which batches in which order, how many steps, at which rates.
+"""A client's workload in a round: which batches in which order, how many steps, at which learning rates.
 
-Everything random about its batches is drawn here, from generators of the client's own, before any arithmetic.
+Everything random about its batches is drawn here, from the client's own generators, before any arithmetic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BLOCK_BYTES = 64_000_000
 
 @dataclass(frozen=True)
 class LocalWorkload:
-    """How much of which samples a client trains on in a round."""
+    """The samples that a client trains on in a round, and for how long."""
 
     samples: Tensor
     batch: int
@@ -40,9 +40,9 @@ class LocalWorkload:
     drop_single: bool
     """Leave out a last batch of one sample, in which batch-norm has no variance to measure."""
     fill: bool = False
-    """Make the last batch as large as the others, with samples that are there once more."""
+    """Fill the last batch up to the size of the others, by repeating samples."""
     label_map: Tensor | None = None
-    """Which class the client takes each class for; None: it knows its labels."""
+    """The class that the client takes each class for; None: its labels are right."""
     trigger: Trigger | None = None
     """The mark that it puts on some of its samples; None: it leaves them as they are."""
 
@@ -76,7 +76,7 @@ class LocalWorkload:
 
 
 def apply_label_map(labels: Tensor, label_map: Tensor | None) -> Tensor:
-    """Labels as a client has them, which may be wrong about its classes."""
+    """The labels that a client uses, which are wrong if it has a label map."""
     return labels if label_map is None else label_map[labels]
 
 
@@ -126,7 +126,7 @@ class Drawn(NamedTuple):
 
 
 def drawn_parts(request: TrainRequest, layout: Layout) -> Iterator[State]:
-    """What the method's parts draw for each step of a client, without an end; `layout`: the model's."""
+    """What the method's parts draw for each step of a client, step after step; `layout`: of the model."""
     plan = request.plan
     if not plan.method.uses("draw"):
         yield from repeat({})
@@ -144,9 +144,9 @@ _Step = TypeVar("_Step")
 
 
 def in_blocks(steps: Iterable[_Step], device: torch.device) -> Iterator[list[_Step]]:
-    """Steps in blocks that are sent to a device in one piece; one by one on the CPU.
+    """Steps in blocks, so that a device gets many in one transfer; one by one on the CPU.
 
-    A block is a whole round of a client, as a rule, and at most some megabytes.
+    A block is usually a client's whole round, and at most `_BLOCK_BYTES`.
     """
     if device == CPU:
         yield from ([step] for step in steps)
@@ -183,7 +183,7 @@ def workload(request: TrainRequest, batch_norm: bool) -> LocalWorkload:
 
 
 def one_pass(request: TrainRequest) -> LocalWorkload:
-    """One pass over all of a client's samples, for what a method finds in them beside training."""
+    """One pass over all of a client's samples, for the data passes of a method."""
     return LocalWorkload(
         request.samples,
         request.plan.local.batch,
@@ -197,9 +197,9 @@ def one_pass(request: TrainRequest) -> LocalWorkload:
 
 
 def rates(request: TrainRequest, todo: LocalWorkload) -> Rates:
-    """A client's learning rates in a round; a pass that isn't finished belongs to the epoch before it.
+    """A client's learning rates in a round. An unfinished last pass has the rate of the epoch before it.
 
-    A client that has to stop early has the first rates of a whole round.
+    A client that has to stop early uses the first rates of a whole round.
     """
     local = request.plan.local
     whole = todo if request.steps is None else replace(todo, steps=local.steps)

@@ -26,18 +26,18 @@ class Clock(Part):
     """How a federation's rounds follow each other."""
 
     timed: ClassVar[bool] = False
-    """Whether it says how long clients take."""
+    """Whether it simulates how long clients take."""
     asynchronous: ClassVar[bool] = False
-    """Whether clients train at their own pace, so that they aren't sent the same model."""
+    """Whether clients train at their own pace, and so start from different models."""
 
     @property
     def mixes_models(self) -> bool:
-        """Whether clients' models, and not their changes, are mixed into the server's."""
+        """Whether the server mixes clients' models into its own, instead of adding their changes."""
         return False
 
     @property
     def asks_beyond(self) -> float:
-        """Share of clients asked beyond those that a round takes."""
+        """How many more clients are asked than a round takes, as a share of these."""
         return 0.0
 
     @property
@@ -47,7 +47,7 @@ class Clock(Part):
 
     @property
     def own_protocol(self) -> bool:
-        """Whether it changes how a round proceeds."""
+        """Whether it has a protocol of its own."""
         return type(self).protocol is not Clock.protocol
 
     def pace(self, flow: Flow, local: Local, seed: int) -> Pace | None:
@@ -55,17 +55,18 @@ class Clock(Part):
         return None
 
     def waiting(self, pace: Pace | None, cohort: int, *, partial: bool) -> Waiting | None:
-        """Which clients a synchronous server waits for; None if it waits for all of them, without a time.
+        """Which clients a synchronous server waits for; None if it waits for all and time isn't simulated.
 
-        `cohort`: how many clients a round takes; `partial`: the method can use clients that stop early.
+        `cohort`: how many clients a round takes; `partial`: the method can use updates of clients that had to
+        stop early.
         """
         return None
 
     def protocol(self, usual: RoundProtocol, groups: Sequence[Group]) -> RoundProtocol:
-        """How a round proceeds: as `usual`, or otherwise, by a clock of one's own.
+        """How a round proceeds. A clock that overrides this can replace `usual`, or wrap it.
 
-        `usual`: the protocol that the experiment would have, for a clock that only adds something to it;
-        `groups`: the groups of clients, one for each model.
+        `usual`: the protocol that the experiment has otherwise; `groups`: the groups of clients, one for each
+        model.
         """
         return usual
 

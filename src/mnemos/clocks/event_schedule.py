@@ -1,7 +1,7 @@
 """Which client trains when, under an asynchronous clock: a simulation of events that needs no training.
 
-How long a client takes doesn't depend on what it computes, so the order of all events is a function of the
-experiment alone. It is simulated turn by turn: a turn ends when the server moves.
+How long a client takes doesn't depend on what it computes, so the experiment alone determines the order of
+all events. They are simulated turn by turn: a turn ends when the server moves.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ class InFlight:
 
 
 class Standing(NamedTuple):
-    """The simulation at one moment."""
+    """The state of the simulation at one moment."""
 
     time: float = 0.0
     in_flight: tuple[InFlight, ...] = ()
-    """In the order in which they were sent."""
+    """In the order in which they were sent their models."""
 
 
 class Turn(NamedTuple):
     """What happens from one move of the server to the next."""
 
-    sent: tuple[InFlight, ...]
+    started: tuple[InFlight, ...]
+    """The clients that are sent a model."""
     arrived: tuple[InFlight, ...]
-    """Both in the order in which they were sent."""
+    """The clients whose updates arrive, in the order in which they were sent their models."""
     after: Standing
 
 
@@ -58,28 +59,28 @@ class EventSchedule:
         self._turns: list[Turn] = []
 
     def cohort(self, round: int) -> Ints:
-        """The clients that are sent a model in a turn, as a round's cohort is in a synchronous federation."""
+        """The clients that are sent a model in a turn: the counterpart of a synchronous round's cohort."""
         while len(self._turns) < round:
             before = self._turns[-1].after if self._turns else Standing()
             self._turns.append(self.turn(len(self._turns) + 1, before))
-        return np.array([job.client for job in self._turns[round - 1].sent], np.int64)
+        return np.array([job.client for job in self._turns[round - 1].started], np.int64)
 
     def turn(self, round: int, before: Standing) -> Turn:
         """The turn of a round, counted from 1, after the moment `before`.
 
-        A slot that becomes free is filled at once, with a client that is neither under way nor waits in the
-        buffer. Of what happens at the same instant, arrivals come first, until the buffer is full; then the
-        server moves and slots are filled, before the next turn takes in the other arrivals.
+        A free slot is filled at once, with a client that isn't training and has no update in the buffer. If
+        several things happen at the same instant, arrivals come first, until the buffer is full. Then the
+        server moves, the free slots are filled, and the next turn takes in the arrivals that are left.
         """
         time, flying = before.time, list(before.in_flight)
-        sent: list[InFlight] = []
+        started: list[InFlight] = []
         arrived: list[InFlight] = []
 
         def fill() -> None:
             for client in self._draw(round, len(arrived), self.slots - len(flying), (*flying, *arrived)):
                 job = InFlight(client, round - 1, time + self._pace.duration(client, round))
                 flying.append(job)
-                sent.append(job)
+                started.append(job)
 
         fill()
         while len(arrived) < self.clock.buffer:
@@ -87,12 +88,12 @@ class EventSchedule:
                 fill()
             if not flying:
                 break  # fewer clients can be reached than the buffer takes
-            first = min(flying, key=lambda job: job.due)  # of equals the one that was sent first
+            first = min(flying, key=lambda job: job.due)  # of several, the one that was sent its model first
             flying.remove(first)
             arrived.append(first)
             time = first.due
-        in_order = tuple(job for job in (*before.in_flight, *sent) if job in arrived)
-        return Turn(tuple(sent), in_order, Standing(time, tuple(flying)))
+        in_order = tuple(job for job in (*before.in_flight, *started) if job in arrived)
+        return Turn(tuple(started), in_order, Standing(time, tuple(flying)))
 
     def _draw(self, round: int, arrived: int, count: int, busy: Sequence[InFlight]) -> list[int]:
         """Clients for free slots; fewer than `count` if no more can be reached or hold samples."""
@@ -104,7 +105,7 @@ class EventSchedule:
         count = min(count, eligible if isinstance(eligible, int) else len(eligible))
         if not count:
             return []
-        # The first time in a turn with the key of a synchronous round, so that one can be like the other.
+        # The first draw of a turn has the key of a synchronous round, so that both can draw the same clients.
         key = (round, arrived) if arrived else (round,)
         generator = rng.numpy_generator(self._pace.seed, "selection", *key)
         drawn = self._selection.select(eligible, count, generator)

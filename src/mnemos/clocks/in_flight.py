@@ -1,8 +1,8 @@
 """Clients that are training under an asynchronous server, as a part of the server's state.
 
-A model that was sent is kept as long as a client that started from it hasn't answered, and so are updates
-that have been computed and aren't due yet: after an interruption they need not be computed again, beside
-other clients than the first time.
+A model is kept until all clients that started from it have answered. Updates that have been computed and
+aren't due yet are kept, too. If they were computed again after an interruption, it would be in a cohort of
+other clients.
 """
 
 from __future__ import annotations
@@ -21,27 +21,30 @@ _TIME, _CLIENTS, _VERSIONS, _DUE = "time", "clients", "versions", "due"
 _SENT, _UPDATE = "sent", "update"
 
 
+Versions = Mapping[int, Broadcast]
+"""What clients were sent, by the number of steps that the server had made before it was sent."""
+
+
 @dataclass(frozen=True)
 class ClientsInFlight:
     """Clients that are training, with what they were sent and what they will answer."""
 
     standing: Standing
-    sent: Mapping[int, Broadcast]
-    """What clients were sent, by the number of times that the server had moved before."""
+    versions: Versions
     updates: Mapping[int, TrainReply]
     """By client, of those that have been computed already."""
 
     @classmethod
     def of(cls, protocol: State, device: torch.device) -> ClientsInFlight:
-        """Those in a server's state; none before the first round. `device`: where models and updates are."""
+        """The clients in flight, from a server's state; `device`: where to put models and updates."""
         columns = (protocol[name].tolist() for name in (_CLIENTS, _VERSIONS, _DUE) if name in protocol)
         jobs = tuple(InFlight(*values) for values in zip(*columns, strict=True))
-        sent, updates = {}, {}
+        versions, updates = {}, {}
         for job in jobs:
-            if job.version not in sent:
+            if job.version not in versions:
                 parts = send(_below(protocol, f"{_SENT}.{job.version}"), device)
                 vectors = parts["model"], parts["buffers"]
-                sent[job.version] = Broadcast(job.version + 1, *vectors, _below(parts, "received"))
+                versions[job.version] = Broadcast(job.version + 1, *vectors, _below(parts, "received"))
             parts = _below(protocol, f"{_UPDATE}.{job.client}")
             if parts:
                 samples, steps, loss = parts.pop("numbers").tolist()
@@ -51,7 +54,7 @@ class ClientsInFlight:
                 updates[job.client] = TrainReply(
                     *numbers, *tensors, _below(parts, "change"), _below(parts, "state")
                 )
-        return cls(Standing(time_of(protocol), jobs), sent, updates)
+        return cls(Standing(time_of(protocol), jobs), versions, updates)
 
     def state(self) -> State:
         """The same as named tensors."""
@@ -61,8 +64,9 @@ class ClientsInFlight:
         state[_VERSIONS] = torch.tensor([job.version for job in jobs], dtype=torch.int64)
         state[_DUE] = torch.tensor([job.due for job in jobs], dtype=torch.float64)
         for job in jobs:
-            sent, update = self.sent[job.version], self.updates.get(job.client)
-            parts = {"model": sent.model, "buffers": sent.buffers, **_named("received", sent.received)}
+            broadcast, update = self.versions[job.version], self.updates.get(job.client)
+            vectors = {"model": broadcast.model, "buffers": broadcast.buffers}
+            parts = {**vectors, **_named("received", broadcast.received)}
             state |= _named(f"{_SENT}.{job.version}", parts)
             if update is not None:
                 # Numbers in double precision, in which a loss is known.
@@ -74,7 +78,7 @@ class ClientsInFlight:
 
 
 def screened(protocol: State) -> State:
-    """What is there beside updates that aren't due yet, which no screen has looked at."""
+    """The state without the updates that aren't due yet, as no screen has looked at these."""
     return {name: value for name, value in protocol.items() if not name.startswith(f"{_UPDATE}.")}
 
 

@@ -11,7 +11,7 @@ from mnemos.optim.local import Local
 
 @dataclass(frozen=True)
 class Pace:
-    """How long each client takes for a round: its number of steps times its time a step."""
+    """How long each client takes for a round: its number of steps times its time per step."""
 
     speeds: Speeds
     flow: Flow

@@ -27,11 +27,11 @@ class Speeds(Options):
     """
 
     spread: float = Field(
-        0.0, ge=0, le=10, description="σ, the spread of the clients' times a step; 0: all alike"
+        0.0, ge=0, le=10, description="σ, the spread of the clients' times per step; 0: all alike"
     )
     stragglers: Stragglers | None = Field(None, description="clients that are slower by a factor")
     times: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0, le=1e9)]] = Field(
-        {}, description="the time a step of some clients, by number, instead of a drawn one"
+        {}, description="the time per step of some clients, by number, instead of a drawn one"
     )
     jitter: float = Field(
         0.0,

@@ -1,7 +1,7 @@
 """Which clients a synchronous server waits for, and for how long, in simulated time.
 
-How long a client takes doesn't depend on what it computes. So it is known before training which clients will
-be too late, and these don't train in vain.
+How long a client takes doesn't depend on what it computes. So the server knows before training which clients
+will be too late, and the engine doesn't train them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mnemos.clocks.pace import Pace
 from mnemos.engines.engine import ENOUGH
 
 DEADLINE = "deadline"
-"""The reason on record for a client that isn't back by the deadline."""
+"""The reason on record for a client that doesn't answer before the deadline."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,17 @@ class Waiting:
     """The rounds of a timed, synchronous federation."""
 
     deadline: float | None
-    """How long the server waits for a round's clients; None: until all are back."""
+    """How long the server waits for a round's clients; None: until all have answered."""
     pace: Pace
     takes: int | None
     """How many clients a round takes, of those that are asked; None: all."""
     partial: bool
-    """Whether a client that is out of time may send what it has done."""
+    """Whether a client that reaches the deadline may send what it has done so far."""
 
     def late(self, clients: Iterable[int], round: int) -> tuple[dict[int, str], dict[int, int]]:
         """(clients that will be too late, with the reason; clients that stop early, with their steps).
 
-        `clients`: those of a cohort that answer some time.
+        `clients`: those of a cohort that haven't dropped out.
         """
         late: dict[int, str] = {}
         steps: dict[int, int] = {}
@@ -53,7 +53,7 @@ class Waiting:
     def duration(self, arrived: Sequence[int], asked: int, round: int) -> float:
         """How long an attempt at a round takes if `asked` clients were asked and `arrived` answered.
 
-        The server waits until as many have arrived as it takes, or all; if some never do, to the deadline.
+        The server waits for as many answers as it takes, or for all; if fewer arrive, until the deadline.
         """
         enough = asked if self.takes is None else min(self.takes, asked)
         if self.deadline is not None and len(arrived) < enough:
@@ -61,7 +61,7 @@ class Waiting:
         return max((self._time(client, round) for client in arrived), default=0.0)
 
     def _steps_done(self, client: int, round: int) -> int:
-        """The steps that a client makes before the deadline: all, those it may stop after, or none."""
+        """How many steps a client makes before the deadline; 0 if it can't finish and mustn't stop early."""
         steps, time = self.pace.steps(client, round), self.pace.duration(client, round)
         if self.deadline is None or time <= self.deadline:
             return steps

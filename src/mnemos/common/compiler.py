@@ -19,8 +19,8 @@ _ABSENT: Any = SimpleNamespace(compiled_autograd=SimpleNamespace(_disable=nullco
 def without_compiler() -> Iterator[None]:
     """Inside, `torch.func.grad` doesn't import PyTorch's compiler.
 
-    It does so for one purpose, to switch compiled gradients off; as long as the compiler isn't imported there
-    are none. Whoever imports the compiler inside gets it, as an import replaces what stands in for it.
+    It would import it only to switch compiled gradients off, and there are none while the compiler isn't
+    imported. Code inside can still import the compiler: the import replaces the stand-in.
     """
     if f"torch.{_MODULE}" in sys.modules:
         yield
@@ -30,5 +30,5 @@ def without_compiler() -> Iterator[None]:
     try:
         yield
     finally:
-        if names.get(_MODULE) is _ABSENT:  # nobody has imported it, and no other thread was here before
+        if names.get(_MODULE) is _ABSENT:  # not imported meanwhile, nor removed by another thread
             del names[_MODULE]

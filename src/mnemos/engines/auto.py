@@ -1,4 +1,4 @@
-"""The engine that chooses the fastest one: it is timed on the first cohort, or known from an earlier run.
+"""The engine that chooses the fastest: it times others on the first cohort, or knows from an earlier run.
 
 The choice takes a second or two. What takes longer to find out, compiling, is tried beside the run, for later
 runs of the same kind.

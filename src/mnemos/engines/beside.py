@@ -1,6 +1,6 @@
 """Compiled engines, tried in a process of its own beside a run: `python -m mnemos.engines.beside FOLDER`.
 
-Compiling takes a minute or two, in which nobody should have to wait. The process has the lowest priority,
+Compiling takes a minute or two, and a run doesn't wait for it. The process has the lowest priority,
 times the engine in use and the compiled ones under the same conditions, and leaves its finding where the next
 run of the same kind looks for it. It ends with the run.
 """
@@ -49,7 +49,8 @@ class Beside:
             (self._folder / _WORK).write_text(json.dumps(work))
             for index, request in enumerate(requests):
                 (self._folder / _REQUESTS.replace("*", str(index))).write_bytes(request.to_bytes())
-            self._process = subprocess.Popen(
+            # This program with a folder of its own: no shell, nothing from outside.
+            self._process = subprocess.Popen(  # nosec B603
                 [sys.executable, "-m", "mnemos.engines.beside", str(self._folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

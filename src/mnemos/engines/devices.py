@@ -1,7 +1,7 @@
 """Engines on accelerators: which devices they use, and how clients get there and back.
 
-A device works on its own while the program goes on. So clients are begun one after the other, and their
-losses are read when several of them have been begun: reading waits for the device.
+A device computes while the program goes on, and reading a result waits for it. So several clients are begun
+one after the other before their losses are read.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class DeviceEngine(Engine):
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
-        """The devices of these names; a ConfigError that names all that there are, if one isn't there."""
+        """The devices of these names; if one is missing, a ConfigError lists those that there are."""
         return find_devices(self.device)
 
     @property
     def home(self) -> torch.device:
-        """The first device; the CPU beside one without double precision, in which a server computes."""
+        """The first device, or the CPU if that device lacks double precision, which the server needs."""
         first = self.devices[0]
         return first if knows_double(first) else CPU
 
     def on_device(self, arithmetic: Arithmetic) -> Arithmetic:
-        """The arithmetic with the kind of device, and how exact it is asked to be there."""
+        """The arithmetic on this engine's kind of device; deterministic there if `exact` asks for it."""
         asked = arithmetic.model_copy(update={"deterministic": self.exact})
         return arithmetic_on(self.devices[0].type, asked)
 
@@ -134,7 +134,7 @@ class DeviceRunner(Runner):
 def _blame(
     chunk: list[TrainRequest], error: Exception, train_alone: Callable[[TrainRequest], object]
 ) -> NoReturn:
-    """Raise a chunk's error again: as that of the first client that also fails alone, or as that of all."""
+    """Raise a chunk's error as that of the first client that also fails alone, or else of all its clients."""
     if isinstance(error, MnemosError):
         raise error
     if len(chunk) == 1:
@@ -152,7 +152,7 @@ def _blame(
 
 
 class Mirror:
-    """Copies of what all clients of a round are sent, on one device: each is made once."""
+    """Copies, on one device, of what the clients of a round are sent; each tensor is copied once."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -176,7 +176,7 @@ class Mirror:
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Inside, operations that a GPU can do in several orders are done in one, or refused; if `wanted`."""
+    """Inside, if `wanted`, a GPU uses deterministic algorithms alone, and refuses operations without one."""
     if not wanted:
         yield
         return

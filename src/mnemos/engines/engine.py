@@ -21,7 +21,7 @@ from mnemos.measures.evaluate import Judge
 from mnemos.methods.exchange import TrainReply
 
 ENOUGH = "enough others"
-"""The reason for which a client is lost if enough others have answered before."""
+"""The reason on record for a client that wasn't waited for, because enough others had answered."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Work:
 
 
 class Lost(NamedTuple):
-    """A client that was asked to train and won't send an update any more."""
+    """A client that was asked to train and won't send an update."""
 
     client: int
     reason: str
@@ -107,7 +107,7 @@ class Engine(Part):
 
     @property
     def train_seconds(self) -> float | None:
-        """Seconds after which clients stop training, through or not; None: they go on to the end."""
+        """Seconds after which clients stop training, finished or not; None: they train to the end."""
         return None
 
     @abstractmethod
@@ -121,7 +121,7 @@ class Engine(Part):
     def planned(self, plan: Plan) -> Plan:
         """The plan with the arithmetic of this engine, in the precision that the plan asks for.
 
-        Raises a ConfigError if a device hasn't that precision.
+        Raises a ConfigError if a device doesn't have that precision.
         """
         check_precision(plan.local.precision, self.devices)
         arithmetic = self.arithmetic().model_copy(update={"precision": plan.local.precision})
@@ -129,7 +129,7 @@ class Engine(Part):
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
-        """Where clients train; a ConfigError if there is no such device."""
+        """Where clients train; raises a ConfigError if there is no such device."""
         return (CPU,)
 
     @property

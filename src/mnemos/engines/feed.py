@@ -1,7 +1,7 @@
-"""The batches of many clients, step by step: short ones are filled up, and masked.
+"""The batches of many clients, step by step. Short batches are filled up and masked.
 
-Everything about a step that isn't arithmetic on samples is worked out on the host, so that the steps of a
-whole round can be sent to a device in one piece.
+Everything about a step that isn't arithmetic on samples is worked out on the host, so that a device gets the
+steps of a whole round in one transfer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Fed(NamedTuple):
     sizes: Tensor
     """How many samples each client has in it [K], on the host."""
     weights: int | Tensor
-    """The same where the batches are; one number if all clients have as many."""
+    """The same on the device of the batches; one number if it is the same for all clients."""
 
 
 class _Planned(NamedTuple):
@@ -51,13 +51,13 @@ class _Planned(NamedTuple):
     draw: Draw
     """The clients' samples laid end to end."""
     source: Tensor | None
-    """Which of them is where in the batches [K, B]; None: K times B samples in their order."""
+    """For each place in the batches [K, B], the index of its sample in `draw`; None: K times B in order."""
     mask: Tensor | None
     """1.0 for samples, 0.0 for what only fills up a batch [K, B]; None: all are samples."""
     weights: Tensor | None
-    """How many samples each client has [K]; None: all have as many."""
+    """How many samples each client has [K]; None: all have the same number."""
     parts: State
-    """What the method's parts have drawn, with a row a client."""
+    """What the method's parts have drawn, with one row per client."""
 
 
 class Feed:
@@ -86,8 +86,8 @@ class Feed:
     def training(self) -> Iterator[Fed]:
         """The batches of every step of training, with labels as each client has them.
 
-        A step has those of the clients up to the last that has a batch; the batches of others among these are
-        empty.
+        The batches of a step end with the last client that still trains. A client before it that has no batch
+        left gets an empty one, in which everything is masked.
         """
         augment = self._requests[0].plan.local.augment
         return self._loaded(self._load, self._with_parts(self._planned(self._workloads, augment)))
@@ -105,7 +105,7 @@ class Feed:
         return self._joined(workloads, augment)
 
     def _in_columns(self, workloads: Sequence[LocalWorkload]) -> Iterator[_Planned]:
-        """The steps of clients that are alike: each is a few columns of one matrix of all indices."""
+        """The steps of clients with equal batch sizes: each step is a few columns of a matrix of indices."""
         first = workloads[0]
         sizes = (first.epoch * first.passes)[: first.total]
         orders = [
@@ -120,7 +120,7 @@ class Feed:
     def _joined(
         self, workloads: Sequence[LocalWorkload], augment: Sequence[Augmentation]
     ) -> Iterator[_Planned]:
-        """The steps of clients that differ."""
+        """The steps of clients whose batches differ in size, or have noise, marks or augmentation."""
         drawn = [
             draws(todo, augment, self._dataset.shape, key_of(request))
             for todo, request in zip(workloads, self._requests, strict=True)
@@ -184,7 +184,7 @@ class Feed:
 
 
 def _alike(workloads: Sequence[LocalWorkload]) -> bool:
-    """Whether all have batches of the same sizes, of samples as they are."""
+    """Whether all clients have batches of the same sizes, without noise and marks."""
     first = workloads[0]
     alike = all(todo.epoch == first.epoch and todo.total == first.total for todo in workloads)
     return alike and not any(todo.noise or todo.trigger for todo in workloads)

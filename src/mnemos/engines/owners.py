@@ -1,4 +1,4 @@
-"""Evaluation where the samples are: owners say how a model does on theirs, and keep samples and labels."""
+"""Evaluation by owners: they report how a model does on their samples, and keep samples and labels."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class RemoteEvaluator:
     """Asks owners how a model does on their samples."""
 
     def __init__(self, examine: Callable[..., dict[int, EvaluateReply]], dataset: Dataset) -> None:
-        """`examine`: asks them; takes a model, its buffers, a part, and samples by client."""
+        """`examine`: asks owners, given a model, its buffers, a part of the data, and samples by client."""
         self._examine, self._dataset = examine, dataset
 
     def __call__(
         self, model: Tensor, buffers: Tensor, split: Split, indices: Tensor | None = None
     ) -> ReportedScores:
-        """What they say, in the order of the samples, which is that of their owners."""
+        """The reported scores; owners send counts, so an owner's first samples are taken to be right."""
         assert split.owners is not None
         owners = (split.owners if indices is None else split.owners[indices]).numpy()
         test = split is self._dataset.test
-        assert test or indices is not None  # by which owners find their own
+        assert test or indices is not None  # owners need indices to find training samples
         samples = {}
         for client in np.unique(owners).tolist():
             count = int(np.count_nonzero(owners == client))
@@ -46,22 +46,22 @@ class RemoteEvaluator:
         return ReportedScores.of(right, losses, len(self._dataset.classes), _Owners(examine))
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Nothing to close."""
 
 
 class _Owners:
-    """Those whose samples a model was evaluated on, to be asked more of it."""
+    """The owners that have evaluated a model, for further questions about it."""
 
     def __init__(self, examine: Callable[..., dict[int, EvaluateReply]]) -> None:
-        """`examine`: asks them of the model; takes what is to be counted."""
+        """`examine`: asks them about the model, given what to count."""
         self._examine = examine
 
     def counts(self, groups: Groups) -> Counts:
-        """How often it is right, by groups of classes."""
+        """How many answers are right, by groups of classes."""
         found = (reply.counts for reply in self._examine(groups=groups).values())
         return Counts.sum([counts for counts in found if counts is not None], groups)
 
     def personalised(self, known: Callable[[int], Ints]) -> dict[int, int]:
-        """How often it is right at each client, corrected for the labels of these training samples of its."""
+        """How many answers are right at each client, corrected by its training samples `known(client)`."""
         found = self._examine(known=known)
         return {client: reply.corrected for client, reply in found.items() if reply.corrected is not None}

@@ -1,4 +1,4 @@
-"""The clients of a chunk as rows of matrices, and functions of one client over all of them by `vmap`."""
+"""The clients of a chunk as rows of matrices; `vmap` applies functions of one client to all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from mnemos.client.messages import Plan, TrainRequest
-from mnemos.client.reply import Trained, begin, views
+from mnemos.client.reply import Trained, optimizer_state, views
 from mnemos.client.step import Step, Trainees
 from mnemos.client.workload import LocalWorkload, rates, step_rates, workload
 from mnemos.common.compiler import without_compiler
@@ -37,9 +37,10 @@ class Loaders(NamedTuple):
 
 
 class Rows(Trainees):
-    """The clients of a chunk, a row each.
+    """The clients of a chunk, one row each.
 
-    Those with the most steps come first: so the clients that still train are always the first rows.
+    Rows are sorted by the number of steps, most first, so that the clients that still train are always the
+    first rows.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Rows(Trainees):
         device = loaders.training.device
         order = sorted(range(len(requests)), key=lambda k: -workloads[k].total)
         self._row = sorted(range(len(requests)), key=order.__getitem__)
-        """The row of each request."""
+        """The row of each request: the inverse of `order`, which has the request of each row."""
         self.plan, self.layout, self._functional, self._loaders = plan, functional.layout, functional, loaders
         self._workloads = [workloads[k] for k in order]
         sorted_requests = [requests[k] for k in order]
@@ -74,7 +75,7 @@ class Rows(Trainees):
         self.buffers = torch.stack(buffers)
         self.optimizer = _together(
             [
-                begin(request, w, self.layout)
+                optimizer_state(request, w, self.layout)
                 for request, w in zip(self._requests, self.parameters, strict=True)
             ]
         )
@@ -132,7 +133,7 @@ class Rows(Trainees):
             yield self._requests[row], self._clients[row], done
 
     def loss_reader(self) -> Callable[[Tensor], list[float]]:
-        """Makes mean losses of the clients' samples, in the order of the requests."""
+        """A function that turns sums of losses, by row, into mean losses in the order of the requests."""
         seen, rows = self._seen, self._row
 
         def read(sums: Tensor) -> list[float]:
@@ -158,7 +159,7 @@ class Rows(Trainees):
         return result
 
     def gradient(self, points: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Gradients [K, P] and losses [K] of one batch a client."""
+        """Gradients [K, P] and losses [K] of one batch per client."""
         method, functional = self.plan.method, self._functional
 
         def of_one(
@@ -197,7 +198,7 @@ class Rows(Trainees):
         return self.parameters[row], {name: values[row] for name, values in self.optimizer.items()}
 
     def stack(self, values: Sequence[Tensor]) -> Tensor:
-        """Values with a row a client."""
+        """One row per client."""
         return torch.stack(list(values))
 
     def part(self, values: Tensor) -> Tensor:
@@ -218,7 +219,7 @@ class Rows(Trainees):
 
 
 def _together(states: list[State]) -> State:
-    """The clients' states as one, with a row a client."""
+    """The clients' states as one, with one row per client."""
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
@@ -235,7 +236,7 @@ def _rates(requests: Sequence[TrainRequest], workloads: Sequence[LocalWorkload])
 
 
 def _rate(rates: Sequence[float], like: Tensor) -> Rate:
-    """One number if it is the same for all rows; else one a row, where another tensor is."""
+    """One number if it is the same for all rows; else one per row, on the device of `like`."""
     return rates[0] if len(set(rates)) == 1 else like.new_tensor(rates)[:, None]
 
 
@@ -300,9 +301,10 @@ def _first(count: int, stacked: Client, dims: Client) -> Client:
 
 
 def stack(clients: list[Client]) -> tuple[Client, Client]:
-    """Clients as one whose tensors have a row a client, and where the rows are.
+    """(all clients as one, with one row per client; the dimension of the rows in each of its tensors).
 
-    What is the same object for all (the received model, as a rule) is shared instead of copied.
+    A tensor that is the same object for all clients, usually the received model, is shared and has no rows:
+    its dimension is None.
     """
 
     def column(tensors: list[Tensor]) -> tuple[Tensor, int | None]:

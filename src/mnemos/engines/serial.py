@@ -16,7 +16,7 @@ from mnemos.engines.engine import Runner, Work, engines
 from mnemos.methods.exchange import TrainReply
 
 _UNREAD_BYTES = 1e9
-"""Bytes of updates whose losses haven't been read yet, on a device."""
+"""Bytes of updates on a device whose losses haven't been read yet."""
 
 
 @engines.register("serial")
@@ -50,11 +50,11 @@ class SerialRunner(DeviceRunner):
             self._at_once = max(len(self.devices), int(_UNREAD_BYTES // (4 * vectors)))
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
-        """Train the clients of a cohort, each when its update is asked for; several at once on a device."""
+        """Train the clients of a cohort, each when its update is asked for; on a device, several ahead."""
         mirrors = [Mirror(device) for device in self.devices]
 
         def begin(device: int, chunk: list[TrainRequest]) -> Trainees:
-            return self._trainers[device].begin(mirrors[device](chunk[0]))
+            return self._trainers[device].trainee(mirrors[device](chunk[0]))
 
         with intra_op(self.plan.arithmetic.intra_op):
             yield from self.train_in_turn(([request] for request in cohort), begin, self._at_once)

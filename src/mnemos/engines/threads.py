@@ -25,7 +25,7 @@ from mnemos.methods.exchange import TrainReply
 class Threads(Engine):
     """A pool of threads, each with its own replica of the model."""
 
-    workers: int = Field(0, ge=0, le=1024, description="0: one a core")
+    workers: int = Field(0, ge=0, le=1024, description="0: one per core")
     compile: bool = Field(False, description="compile the model (pays for large ones only)")
 
     def arithmetic(self) -> Arithmetic:

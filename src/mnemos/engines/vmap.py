@@ -34,7 +34,7 @@ from mnemos.models.functional import Functional
 from mnemos.models.trial import trial
 
 _CPU_BYTES = 1e9
-"""Bytes that a chunk takes on the CPU, where larger ones leave the cache and are no faster."""
+"""Bytes of a chunk on the CPU, where larger chunks don't fit into the cache and are no faster."""
 _SHARE = 0.8
 """Share of a device's free memory that a chunk takes."""
 
@@ -104,8 +104,8 @@ class VmapRunner(DeviceRunner):
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
         """The updates of a cohort, chunk after chunk.
 
-        If a device runs out of memory, chunks are halved for the clients that are left. With the first chunk
-        that is all of them, so that the result is that of the smaller chunks from the start.
+        If a device runs out of memory, chunks are halved for the clients that are left. If that happens in
+        the first chunk, the result is the same as with the smaller chunks from the start.
         """
         with intra_op(self.plan.arithmetic.intra_op):
             if self.devices[0] == CPU:
@@ -188,7 +188,7 @@ class VmapRunner(DeviceRunner):
             yield chunk
 
     def _traced(self, request: TrainRequest) -> int:
-        """Bytes of a client's steps, if they are traced: where each started, and its batch."""
+        """Bytes of a client's traced steps: the parameters and the batch of each; 0 if none is traced."""
         if self.plan.method.correction.traced is None:
             return 0
         layout, inputs = self._layout, math.prod(self._dataset.shape) * request.plan.local.batch

@@ -25,17 +25,17 @@ class Fault(Part):
     """A fault of some clients: they fail, or they attack."""
 
     trains: ClassVar[bool] = True
-    """Whether its clients train, also those that then send something else."""
+    """Whether its clients train, even if they send something else afterwards."""
     falsifies: ClassVar[bool] = False
-    """Whether its clients send something else than what they have learnt: to a server, which peers lack."""
+    """Whether its clients send a server something else than what they have learnt; peers have no server."""
     attacks: ClassVar[bool] = False
-    """Whether its clients are those that are drawn as attackers: the same ones for all such faults."""
+    """Whether its clients are the attackers, which are the same for all such faults."""
     in_step: ClassVar[bool] = False
-    """Whether a round's clients must have been sent the same model, which asynchronous ones aren't."""
+    """Whether all clients of a round must start from the same model, which asynchronous ones don't."""
 
     @property
     def mark(self) -> Mark | None:
-        """The mark by which a backdoor is opened, if it plants one."""
+        """The mark that opens the backdoor, if the fault plants one."""
         return None
 
     def clients(self, population: int, seed: int) -> Ints:
@@ -47,7 +47,7 @@ class Fault(Part):
         return False
 
     def check(self, layout: Layout, beside: State, classes: int) -> None:
-        """Refuse, with a `ConfigError`, an experiment in which it has no effect.
+        """Raise a `ConfigError` for an experiment in which it has no effect.
 
         `beside`: examples of what clients upload beside the model.
         """

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
-from mnemos.client.reply import Trained, begin, finish, view
+from mnemos.client.reply import Trained, finish, optimizer_state, view
 from mnemos.client.workload import rates, workload
 from mnemos.common import rng
 from mnemos.common.devices import send
@@ -79,7 +79,7 @@ def pretended(request: TrainRequest, delta: Tensor, dataset: Dataset, layout: La
     )
     request = replace(request, state=state)
     pace = rates(request, workload(request, batch_norm=False))
-    optimizer = begin(request, request.model, layout)
+    optimizer = optimizer_state(request, request.model, layout)
     # It has no loss: NaN, which `finish` leaves, keeps it out of the records.
     return finish(request, client, Trained(request.model + delta, buffers, pace, {}, optimizer))
 

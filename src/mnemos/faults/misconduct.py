@@ -1,4 +1,4 @@
-"""The faults of an experiment at work: what bad clients do to their data, their updates and the round."""
+"""Applies the faults of an experiment to its clients: to their data, their updates and the whole round."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Kind = TypeVar("_Kind", bound=Fault)
 
 
 class Misconduct:
-    """The clients of one model that misbehave. What they remember is in a dictionary of the caller's."""
+    """The clients of one model that misbehave. The caller keeps their memory, in a dictionary."""
 
     def __init__(
         self,
@@ -64,20 +64,20 @@ class Misconduct:
         return pretended(request, delta, self._dataset, self._layout)
 
     def tampered(self, update: TrainReply, client: int, memory: State) -> TrainReply:
-        """What a client that has trained sends."""
+        """The update that a client sends after training: its own, or what its fault makes of it."""
         fault = self._tamperers.get(client)
         return update if fault is None else fault.tamper(update, memory, self._layout)
 
     def colluded(
         self, round: Sequence[tuple[TrainRequest, TrainReply]], memory: State
     ) -> dict[int, TrainReply]:
-        """What colluders send, by client, once they know the round's updates and what these answer to."""
+        """What colluders send, by client; `round` has the requests and updates that they know."""
         # Updates with a flaw are of no use to them.
         updates = [update for request, update in round if self._form.flaw(update, Asked.by(request)) is None]
         honest = [update for update in updates if update.client not in self.colluders]
-        sent: dict[int, TrainReply] = {}
+        crafted: dict[int, TrainReply] = {}
         for fault in dict.fromkeys(self.colluders.values()):
             own = [update for update in updates if self.colluders.get(update.client) is fault]
             if own:
-                sent |= {update.client: update for update in fault.collude(own, honest, memory)}
-        return sent
+                crafted |= {update.client: update for update in fault.collude(own, honest, memory)}
+        return crafted

@@ -1,4 +1,4 @@
-"""How a round's updates become the server's next model: weighed, folded, and stepped along."""
+"""Makes the server's next model from a round's updates: weigh, fold, step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mnemos.vector import Layout
 
 
 class Aggregation(Protocol):
-    """Takes a round's updates one by one, in the cohort's order."""
+    """Takes a round's updates one by one, in the cohort's order, and makes the next server of them."""
 
     def add(self, update: TrainReply) -> None:
         """Take in one update."""
@@ -28,21 +28,21 @@ class Aggregation(Protocol):
 
 
 class Averaging:
-    """The weighted mean of the updates, with noise if the fold adds it, and the server's step."""
+    """The weighted mean of the updates (or what the rule has in its place), and the server's step."""
 
     def __init__(self, method: Method, server: Server, layout: Layout, fold: Fold, population: int) -> None:
-        """`fold`: a fresh one; `population`: how many clients have samples."""
+        """`fold`: a fresh one, which may add noise; `population`: the number of clients with samples."""
         self._method, self._server, self._layout = method, server, layout
         self._fold, self._population = fold, population
         self._compared: list[TrainReply] = []
 
     def add(self, update: TrainReply) -> None:
-        """Fold an update at once if its weight doesn't depend on the others'."""
+        """Fold an update at once, or keep it for `result` if its weight depends on the others'."""
         weighting = self._method.weighting
         if isinstance(weighting, Single):
             self._fold.add(update, weighting.weigh(update, self._layout))
         else:
-            self._compared.append(replace(update, state={}))  # which is held elsewhere by now
+            self._compared.append(replace(update, state={}))  # the client states hold it already
 
     def result(self, round: int) -> tuple[Server, list[Record]]:
         """x ← server step (Σ aₖ Δₖ / Σ aₖ)."""
@@ -56,7 +56,7 @@ class Averaging:
         return server, records
 
     def _compare(self, round: int, updates: tuple[TrainReply, ...]) -> Iterator[Record]:
-        """Weigh updates beside each other and fold them; records each client's share αₖ of every layer."""
+        """Weigh updates by comparing them, and fold them; yields each client's share αₖ of every layer."""
         if not updates:
             return
         layers = ranked(self._layout, linear=True)
@@ -70,7 +70,7 @@ class Averaging:
                 continue
             values = values.cpu()
             for slot in layers:
-                # Divided in double precision: a plain mean's share is 1/K, and not what single makes of it.
+                # In double precision, so that the share in a plain mean is 1/K to the last digit on record.
                 # By numpy, whose sum is the same on any number of threads.
                 share = float(values[slot.start : slot.stop].double().numpy().mean()) / count
                 yield Record(round, "weight", share, client=update.client, layer=slot.name)

@@ -1,4 +1,4 @@
-"""The parts of a federation, made from an experiment and checked against each other."""
+"""Makes the parts of a federation from an experiment, and checks that they fit together."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from mnemos.federation.evaluation import RoundEvaluation
 from mnemos.federation.groups import Group
 from mnemos.federation.hooks import (
     ExchangePredictions,
-    Hook,
     LearnFromOwnSamples,
+    RoundHook,
     remember_change,
     simulate_time,
 )
@@ -47,9 +47,9 @@ class Parts:
         self.dataset = load(experiment.data)
         self.population = Population(experiment, self.dataset)
         self.guarantee = _promise(self.population)
-        """What is promised about clients' data; None: nothing."""
+        """What the experiment promises about clients' data; None: nothing."""
         if self.guarantee is not None and self.guarantee.limit:
-            # It is tested in its last rounds, and its schedule ends there.
+            # The budget ends the run early: its last rounds, for tests and schedules, are the last it allows.
             experiment = experiment.model_copy(update={"rounds": self.guarantee.rounds})
             self.population = Population(experiment, self.dataset)
         self.experiment = experiment
@@ -84,8 +84,8 @@ class Parts:
         if waiting is not None:
             self.hooks.append(simulate_time(waiting))
 
-    def _learning(self) -> Iterator[Hook]:
-        """The hooks that learn from samples which no client holds."""
+    def _learning(self) -> Iterator[RoundHook]:
+        """The hooks by which models learn from samples that no client holds."""
         meta, exchange = self.experiment.method.meta, exchange_of(self.experiment)
         servers, exchanged = held_back(self.experiment, len(self.dataset.train))
         if meta is not None:
@@ -94,7 +94,7 @@ class Parts:
             yield ExchangePredictions(self.groups, exchange, exchanged, peers=self.models.peers)
 
     def _group(self, group: int, module: nn.Module, sentences: list[str]) -> Group:
-        """The clients with one of the models, once nothing is wrong with them; adds to the warnings."""
+        """Check the clients of one model, and make their group; adds warnings to `sentences`."""
         models, population = self.models, self.population
         if len(models.branches) > 1:
             module = module.branches[models.branches.index(group)]  # type: ignore[index,assignment]
@@ -119,7 +119,7 @@ class Parts:
 
 
 def _promise(population: Population) -> Guarantee | None:
-    """What the experiment's privacy promises; refuses to end a stream early that spans all rounds."""
+    """What the experiment's privacy promises; refuses a budget that would cut a stream short."""
     experiment = population.experiment
     if not experiment.privacy.private:
         return None
@@ -133,13 +133,13 @@ def _promise(population: Population) -> Guarantee | None:
 
 
 def flow_of(experiment: Experiment, dataset: Dataset) -> Flow:
-    """What every client holds in each round of an experiment, and who is selected."""
+    """The samples of every client in each round of an experiment, and the cohorts."""
     refuse((CENTRALISED,), experiment)
     return Population(experiment, dataset).flow
 
 
 def model_of(experiment: Experiment, dataset: Dataset) -> nn.Module:
-    """All that an experiment's federation learns, as one module, before the first round."""
+    """The model of an experiment before the first round; mixed models are one module."""
     plan = experiment.plan
     if experiment.model.mixture is not None:
         clients = partition_samples(experiment, dataset).clients

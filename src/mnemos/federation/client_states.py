@@ -1,8 +1,8 @@
 """What clients remember between rounds: rows of one matrix, in memory or in a memory-mapped file.
 
-A client's new state goes into a free row and its old row stays as it is until no checkpoint speaks of it
-any more. So a checkpoint needs to hold no states, only which row is whose, and a process that is killed
-in the middle of a round has destroyed nothing.
+A client's new state is written to a free row. Its old row stays unchanged until no checkpoint refers to it.
+So a checkpoint contains no states, only the row of each client, and a process that is killed in the middle
+of a round has destroyed nothing.
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ from mnemos.methods.exchange import State
 
 
 class ClientStates:
-    """What all clients remember. The groups of clients have states of different widths, and a matrix each."""
+    """What all clients remember, in one matrix per group, as the groups' states differ in width."""
 
     def __init__(self, examples: Sequence[State], groups: NDArray[np.int16]) -> None:
-        """`examples`: a state of each group, whose names and shapes all have; `groups`: of each client."""
+        """`examples`: one state of each group, for names and shapes; `groups`: the group of each client."""
         self._groups = groups
         self._shapes = [
             {name: tensor.shape for name, tensor in sorted(example.items())} for example in examples
         ]
         self._rows = [Rows(sum(shape.numel() for shape in shapes.values())) for shapes in self._shapes]
         self._row: dict[int, int] = {}
+        """The row of each client's state after the last round."""
         self._held: dict[int, int] = {}
+        """The rows of states that are held until `commit` or `drop`, by client."""
         self._left: list[tuple[int, int, int]] = []
-        """(group, row, round since which no client has it)."""
+        """(group, row, round): rows that no client has used since this round, but older checkpoints do."""
         self.oldest = 0
-        """Checkpoints before this round are gone."""
+        """There is no checkpoint from before this round."""
 
     def keep_in(self, path: Path) -> None:
-        """Keep the states in files, from now on: the first group's in this one. There must be none yet."""
+        """Keep states in files: those of the first group in `path`. Call it before there are any states."""
         assert not self._row
         for group, rows in enumerate(self._rows):
             rows.path = path.with_stem(f"{path.stem}-{group}") if group else path
@@ -53,7 +55,7 @@ class ClientStates:
         return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
     def hold(self, client: int, state: State) -> None:
-        """Write down a client's new state; it counts from `commit` on."""
+        """Write a client's new state to a free row; `commit` makes it the client's state."""
         group = int(self._groups[client])
         rows = self._rows[group]
         if rows.width:
@@ -61,7 +63,7 @@ class ClientStates:
             rows.write(row, [state[name].detach().reshape(-1) for name in self._shapes[group]])
 
     def commit(self, round: int) -> None:
-        """The states held are those after this round."""
+        """Make the states that are held the clients' states after this round."""
         for rows in self._rows:
             rows.fetch()
         self._left += [
@@ -75,13 +77,13 @@ class ClientStates:
             self.forget(round)
 
     def drop(self) -> None:
-        """Forget the states held: their round came to nothing."""
+        """Discard the states that are held, because their round or attempt failed."""
         for client, row in self._held.items():
             self._rows[self._groups[client]].free([row])
         self._held = {}
 
     def forget(self, round: int) -> None:
-        """Checkpoints before this round are gone: rows that were left by then can be used again."""
+        """Free rows that only checkpoints from before this round refer to, as these are gone."""
         self.oldest = round
         for group, row, since in self._left:
             if since <= round:
@@ -89,22 +91,22 @@ class ClientStates:
         self._left = [left for left in self._left if left[2] > round]
 
     def index(self) -> tuple[Ints, Ints]:
-        """Clients, and the row of each."""
+        """(clients, the row of each), for a checkpoint."""
         return np.array([*self._row.keys()], np.int64), np.array([*self._row.values()], np.int64)
 
     def restore(self, clients: Ints, rows: Ints) -> None:
-        """Take up the rows of an index that was written before."""
+        """Go on from the index of a checkpoint."""
         for group, table in enumerate(self._rows):
             table.reopen(rows[self._groups[clients] == group].tolist())
         self._row, self._left = dict(zip(clients.tolist(), rows.tolist(), strict=True)), []
 
     def spare(self, clients: Ints, rows: Ints, round: int) -> None:
-        """Leave the rows of an older index alone too, until `forget` of this round."""
+        """Don't reuse the rows in an older checkpoint's index until `forget` is called with this round."""
         for group, table in enumerate(self._rows):
             spared = table.reserve(rows[self._groups[clients] == group].tolist())
             self._left += [(group, row, round) for row in spared]
 
     def sync(self) -> None:
-        """Wait until what was written survives a loss of power."""
+        """Wait until the disk has everything, so that it survives a loss of power."""
         for rows in self._rows:
             rows.sync()

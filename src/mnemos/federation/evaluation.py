@@ -1,4 +1,4 @@
-"""What a model scores after a round, and what measures make of it."""
+"""Evaluates the model after a round, and asks measures for their records."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from mnemos.models.mixed import mean_prediction
 from mnemos.vector import Layout
 
 Servers = Sequence[Server]
-"""One a group."""
+"""One for each group."""
 
 
 class Evaluation(NamedTuple):
-    """What the federation's model scores on some samples."""
+    """The scores of the federation's model on some samples."""
 
     together: Scores
     branches: list[tuple[int | None, Scores]]
-    """The scores of each branch, by the client whose own it is; empty if there is one model."""
+    """The scores of each branch, with the client that owns it, if one does; empty if there is one model."""
 
 
 Evaluations = Mapping[str, Evaluation]
-"""Those of a round, by `validation` and `test`, as far as they are due and there are samples."""
+"""The evaluations of a round, by `validation` and `test`: those that are due and have samples."""
 
 
 class RoundEvaluation:
@@ -46,7 +46,7 @@ class RoundEvaluation:
         """The round since which the model has been no better than a constant answer; None: it is better."""
 
     def evaluate(self, servers: Servers, split: Split, indices: Tensor | None = None) -> Evaluation:
-        """What the model scores on (some samples of) a split."""
+        """Evaluate the model on (some samples of) a split."""
         pairs = zip(self._groups, servers, strict=True)
         branches = [found for group, server in pairs for found in group.scores(server, split, indices)]
         (_, first), *others = branches

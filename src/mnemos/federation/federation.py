@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from mnemos.errors import naming
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.assembly import Parts
 from mnemos.federation.client_states import ClientStates
-from mnemos.federation.retries import failed_records
+from mnemos.federation.records import mean_loss, round_records
 from mnemos.federation.round import Check, RoundContext, RoundResult
 from mnemos.federation.servers import check_finite, joined, split
 from mnemos.measures.measure import Record, Scores
@@ -28,7 +27,7 @@ from mnemos.pretrain.train import Tell
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round has left."""
+    """What a round leaves: its records, its training loss, and the scores of its model."""
 
     round: int
     records: list[Record]
@@ -36,14 +35,14 @@ class Outcome:
     validation: Scores | None
     test: Scores | None
     stuck: str = ""
-    """Why there is no point in going on; empty, as a rule."""
+    """Why going on is pointless, as a sentence; empty as a rule."""
 
 
 class Federation:
     """A population of clients, a server, and the rounds between them."""
 
     def __init__(self, experiment: Experiment, checks: tuple[Check, ...] = ()) -> None:
-        """Refuses, with a `ConfigError`, what can't run. `checks` look at each update before it counts."""
+        """`checks` look at each update before it counts. A `ConfigError` says why an experiment can't run."""
         parts = Parts(experiment)
         self.experiment, self.dataset, self.checks = parts.experiment, parts.dataset, checks
         self.population, self.guarantee, self.plan = parts.population, parts.guarantee, parts.plan
@@ -53,32 +52,32 @@ class Federation:
         self.evaluation, self.models, self.method = parts.evaluation, parts.models, self.plan.method
         promised = self.guarantee
         self.spend: Callable[[int, Server], float] | None = None if promised is None else promised.spend
-        """Gives ε with a round's model, before the model is sent to anybody; None: there is no promise."""
+        """Returns ε with a round's model; called before that model leaves the server. None: no privacy."""
         self.servers = tuple(group.first() for group in self.groups)
         self.client_states = ClientStates([group.example for group in self.groups], self.models.groups)
         self.round = 0
-        self._begun = False
+        self._started = False
 
     def advance(self, runner: Runner) -> Outcome:
         """Round t: select, train, screen, aggregate, step, evaluate, record."""
-        self.begin()
+        self.load_start()
         ctx = RoundContext(self.round + 1, self.servers, self.client_states, runner, self.checks)
-        ctx.client_states.drop()  # what is held of a round that was broken off
+        ctx.client_states.drop()  # left over if a round was interrupted
         records = [] if self.round else self.evaluation.before_training(self.servers)
         result = self.protocol.run(ctx)
         for hook in self.hooks:
             result = hook(ctx, result)
         server = joined(self.groups, result.servers)
         check_finite(ctx.round, server, sum(group.loss for group in result.groups))
-        records += _records_of(ctx, result)
-        if self.spend is not None:  # before the model is sent to anybody
+        records += round_records(ctx.round, result)
+        if self.spend is not None:  # before the model leaves the server
             records.append(Record(ctx.round, "epsilon", self.spend(ctx.round, server)))
         self.servers, self.round = result.servers, ctx.round
         self.client_states.commit(ctx.round)
         return self._evaluated(ctx, result, records)
 
     def _evaluated(self, ctx: RoundContext, result: RoundResult, records: list[Record]) -> Outcome:
-        """The round's outcome, with what its model scores."""
+        """Evaluate the round's model, and return the outcome of the round."""
         found, measured = self.evaluation.after(ctx.round, self.servers)
         records += [record for group in result.groups for record in group.watched]
         stuck = self.evaluation.stuck(ctx.round, found.get("validation"))
@@ -89,15 +88,18 @@ class Federation:
     # before the first round, and around all of them
 
     def check_start(self) -> None:
-        """Refuse, before anything is done, what the model can't start from."""
+        """Raise a `ConfigError` if the model can't start from what the experiment names in `start`."""
         with naming("start"):
             encoder = self.experiment.start.check(self.plan.model, self.dataset.shape)
             if encoder is not None:
                 place(encoder, fresh_model(self.plan, self.dataset), self.dataset.shape)
 
-    def begin(self, tell: Tell = lambda _done, _total, _note: None) -> Encoder | None:
-        """Give the model what it starts from, once; None, if that is random weights or was done before."""
-        if self._begun or self.round:
+    def load_start(self, tell: Tell = lambda _done, _total, _note: None) -> Encoder | None:
+        """Put the encoder that the experiment starts from into the model, and return it.
+
+        None if the model starts from random weights, or if the encoder was put there before.
+        """
+        if self._started or self.round:
             return None
         with naming("start"):
             encoder = self.experiment.start.encoder(self.plan.model, self.dataset.shape, tell)
@@ -106,11 +108,11 @@ class Federation:
                 place(encoder, module, self.dataset.shape)
                 model, buffers = send(self.layout.gather(module.state_dict()), self.server.model.device)
                 self.server = replace(self.server, model=model, buffers=buffers)
-        self._begun = True
+        self._started = True
         return encoder
 
     def open(self) -> Runner:
-        """The engine, ready to run cohorts."""
+        """Open the engine, and return the runner that trains cohorts."""
         work, schedule = Work(self.population.cohort_size, self.experiment.rounds), self.population.schedule
         if schedule is not None:
             work = Work(schedule.slots, -(-work.rounds * schedule.clock.buffer // schedule.slots))
@@ -120,13 +122,13 @@ class Federation:
         return runner
 
     def close(self) -> None:
-        """Let go of threads."""
+        """End the threads of the evaluators."""
         for group in self.groups:
             group.evaluator.close()
 
     @property
     def server(self) -> Server:
-        """What the server holds: with several groups, all their models one after the other."""
+        """What the server holds; the models of several groups are laid end to end."""
         return joined(self.groups, self.servers)
 
     @server.setter
@@ -134,41 +136,16 @@ class Federation:
         self.servers = split(self.groups, server)
 
     def cohort(self, round: int) -> Ints:
-        """The clients that are asked first in a round."""
+        """The clients that are asked in the first attempt at a round."""
         return self.population.cohort(round)
 
     def requests(
         self, round: int, runner: Runner, group: int = 0, steps: Mapping[int, int] = MappingProxyType({})
     ) -> Iterator[TrainRequest]:
-        """What the clients of a group are asked in a round, from the server as it is now.
+        """The requests to a group's clients in a round, made from what the server holds now.
 
-        `steps`: the clients that have to stop early, with the number of their steps.
+        `steps`: how many steps each client makes that has to stop early.
         """
         ctx = RoundContext(round, self.servers, self.client_states, runner)
-        sent = self.groups[group].sent(ctx, self.cohort(round))
-        return self.groups[group].requests(ctx, sent, steps)
-
-
-def mean_loss(result: RoundResult) -> float:
-    """The mean training loss over a round's samples; not a number if no client has trained."""
-    samples = sum(group.samples for group in result.groups)
-    return sum(group.loss for group in result.groups) / samples if samples else math.nan
-
-
-def _records_of(ctx: RoundContext, result: RoundResult) -> list[Record]:
-    """What is recorded of a round's clients, its loss, and the bytes that went to and fro."""
-    records = [
-        *failed_records(ctx.round, result.failed),
-        *(record for group in result.groups for record in group.records),
-        *result.records,
-    ]
-    loss = mean_loss(result)
-    if not math.isnan(loss):
-        records.append(Record(ctx.round, "train_loss", loss))
-    attempts = [group for groups in (*result.failed, result.groups) for group in groups]
-    sent, received = sum(group.sent for group in attempts), sum(group.received for group in attempts)
-    return [
-        *records,
-        Record(ctx.round, "bytes_up", float(result.exchanged + sent)),
-        Record(ctx.round, "bytes_down", float(result.exchanged + received)),
-    ]
+        broadcasts = self.groups[group].broadcasts(ctx, self.cohort(round))
+        return self.groups[group].requests(ctx, broadcasts, steps)

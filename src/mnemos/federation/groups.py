@@ -1,7 +1,7 @@
-"""Clients with the same model: what they are sent, and what is made of what they send back.
+"""Clients with the same kind of model: what the server sends them, and what it makes of their updates.
 
-An ordinary federation is one group. With mixed models there is a group for each, and its model is a slice of
-the federation's; peers with the same model are a group in which each client has a model of its own.
+An ordinary federation is one group. With mixed models there is one group per model, and its vector is a slice
+of the federation's. Peers with the same kind of model are a group in which each client has its own.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mnemos.common.devices import send
 from mnemos.data.dataset import Split
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
+from mnemos.faults.asking import Answer, Train, ask
 from mnemos.faults.misconduct import LAST, Misconduct
 from mnemos.federation.aggregation import Aggregation, Averaging
-from mnemos.federation.asking import Train, ask
 from mnemos.federation.model_assignment import ModelAssignment
 from mnemos.federation.population import Population
-from mnemos.federation.round import Answer, Attempt, GroupResult, RoundContext
+from mnemos.federation.round import Attempt, GroupResult, RoundContext
 from mnemos.federation.screening import Screening
 from mnemos.measures.evaluate import Evaluator, Judge
 from mnemos.measures.measure import Opening, Scores, Watch
@@ -49,15 +49,15 @@ class Group:
         module: nn.Module,
         mechanism: Mechanism | None = None,
     ) -> None:
-        """`plan`: with the group's own model; `mechanism`: the noise that the experiment's privacy adds."""
+        """`plan`: has the group's own model; `mechanism`: clips and adds noise; None without privacy."""
         self.index, self.plan, self.method, self._mechanism = index, plan, plan.method, mechanism
         self.experiment, self.dataset, self.flow = population.experiment, population.dataset, population.flow
         self.clients, self.name, self._groups = models.clients(index), models.name(index), models.groups
         self._branch = models.branches.index(index)
-        """The first branch of the federation's model that is the group's."""
+        """The index of the group's first branch in the federation's model."""
         self._holders = int(np.count_nonzero(self.flow.assignment.train_sizes()[self.clients]))
         self.device = self.experiment.engine.home
-        """Where the server's vectors are, and what clients send."""
+        """Where the server's vectors and the clients' updates are."""
         own = Layout.of(module)
         self.layout = own.under(self.name)
         beside = {**self.method.sends(self.layout), **self.experiment.privacy.sends}
@@ -68,7 +68,7 @@ class Group:
         self.misconduct = Misconduct(faults, plan.seed, clients, self.dataset, self.layout, form)
         self._screening = Screening(self.experiment, self.layout, form, guarded=self._guarded)
         self.example = self._example(model, buffers)
-        """What a client remembers, as an example: names and shapes."""
+        """An example of what a client remembers, for names and shapes."""
         self.evaluator: Judge = Evaluator(
             module, self.dataset, self.method.buffers.in_batches, self.method.head.read, self.device
         )
@@ -77,8 +77,8 @@ class Group:
     def _guarded(self) -> bool:
         """Whether the guard compares updates.
 
-        Fewer than three can't be compared; with privacy an update is clipped, and what one client sends must
-        not decide whether another's counts.
+        Fewer than three can't be compared. With privacy updates are clipped anyway, and one client's update
+        must not decide whether another's counts.
         """
         return self._mechanism is None and self._holders >= guard.FEWEST
 
@@ -90,48 +90,51 @@ class Group:
     # a round
 
     def train(self, ctx: RoundContext, attempt: Attempt) -> GroupResult:
-        """One attempt at a round: broadcast, train, screen, aggregate. New client states are only held."""
-        sent = self.sent(ctx, attempt.cohort)
+        """One attempt at a round: broadcast, train, screen, aggregate. Doesn't commit client states."""
+        broadcasts = self.broadcasts(ctx, attempt.cohort)
         memory = dict(ctx.servers[self.index].screens)
-        answers = self.answers(ctx, sent, attempt, memory)
-        result = self.aggregate(ctx, sent, answers, memory)
-        result.received = self.bytes_received(result.server) * result.asked
+        answers = self.answers(ctx, broadcasts, attempt, memory)
+        result = self.aggregate(ctx, broadcasts, answers, memory)
+        result.bytes_down = self.bytes_down(result.server) * result.asked
         return result
 
-    def sent(self, ctx: RoundContext, cohort: Ints) -> dict[int, Broadcast]:
-        """What each of the group's clients in a cohort is sent, in the cohort's order."""
+    def broadcasts(self, ctx: RoundContext, cohort: Ints) -> dict[int, Broadcast]:
+        """What the server sends to each of the group's clients in a cohort, in the cohort's order."""
         clients = cohort[self._groups[cohort] == self.index].tolist()
         return dict.fromkeys(clients, self.broadcast(ctx.round, ctx.servers[self.index], len(clients)))
 
     def broadcast(self, round: int, server: Server, invited: int) -> Broadcast:
-        """What the `invited` clients of a round are sent."""
+        """What the server sends to each of the `invited` clients of a round."""
         asks = {} if self._mechanism is None else self._mechanism.asks(server.privacy, invited)
         return Broadcast(round, server.model, server.buffers, {**self.method.broadcast(server), **asks})
 
     def answers(
         self,
         ctx: RoundContext,
-        sent: Mapping[int, Broadcast],
+        broadcasts: Mapping[int, Broadcast],
         attempt: Attempt,
         memory: State,
         train: Train | None = None,
     ) -> Iterator[Answer]:
-        """What comes of asking clients to train, in order; with the reason if an update is rejected.
+        """Ask clients to train, screen their updates, and yield the answers in the order of the broadcasts.
 
-        `memory`: what screens and bad clients remember, to which they add; `train`: in place of the engine.
+        `memory`: what screens and bad clients remember; both add to it. `train`: replaces the engine.
         """
-        requests = self.requests(ctx, sent, attempt.steps)
-        answers = ask(train or ctx.runner.run, requests, attempt, self.misconduct, memory)
+        requests = self.requests(ctx, broadcasts, attempt.steps)
+        answers = ask(train or ctx.runner.run, requests, attempt.absent, self.misconduct, memory)
         return self._screening.screen(answers, ctx.servers[self.index], memory, ctx.checks)
 
     def requests(
-        self, ctx: RoundContext, sent: Mapping[int, Broadcast], steps: Mapping[int, int]
+        self, ctx: RoundContext, broadcasts: Mapping[int, Broadcast], steps: Mapping[int, int]
     ) -> Iterator[TrainRequest]:
-        """A request a client that has samples, made when it is sent; `steps`: of those that stop early."""
+        """The requests to all clients that have samples; each is made when the engine asks for it.
+
+        `steps`: how many steps each client makes that has to stop early.
+        """
         plan = self.plan.model_copy(update={"arithmetic": ctx.runner.plan.arithmetic})
         fresh = self.method.client_state(self.layout)
         assignment, flow = self.flow.assignment, self.flow.if_asked
-        for client, broadcast in sent.items():
+        for client, broadcast in broadcasts.items():
             round = broadcast.round
             model, buffers = self.start(broadcast, client)
             state = fresh
@@ -162,30 +165,30 @@ class Group:
     def aggregate(
         self,
         ctx: RoundContext,
-        sent: Mapping[int, Broadcast],
+        broadcasts: Mapping[int, Broadcast],
         answers: Iterable[Answer],
         memory: State,
         discount: Callable[[TrainReply], TrainReply] = lambda update: update,
     ) -> GroupResult:
         """Watch, weigh and fold updates as they arrive; hold what their clients will remember.
 
-        `memory`: what screens remember after the last answer; of a round that came to nothing, the guard
-        alone learns. `discount`: makes an update count for less.
+        `memory`: the screens add to it while `answers` are read, and the server keeps it after the round. If
+        no update was usable, it keeps only the guard's part. `discount`: scales down a late update.
         """
         before = ctx.servers[self.index]
-        result, watches = GroupResult(before), self._watches(ctx.round, sent)
-        aggregation = self.aggregation(ctx.round, before, len(sent))
+        result, watches = GroupResult(before), self._watches(ctx.round, broadcasts)
+        aggregation = self.aggregation(ctx.round, before, len(broadcasts))
         for answer in answers:
-            result.sent += 0 if answer.update is None else self.bytes_sent(answer.update)
+            result.bytes_up += 0 if answer.update is None else self.bytes_up(answer.update)
             update = result.take(ctx.round, answer)
             if update is None:
                 continue
-            self._show(update, sent[update.client], watches[update.client])
+            self._show(update, broadcasts[update.client], watches[update.client])
             aggregation.add(discount(update))
-            if answer.trained:  # a client that pretends has neither a loss nor anything to remember
+            if answer.trained:  # a client that only pretends has no loss and no state
                 ctx.client_states.hold(update.client, self._remembered(update.state, update.buffers))
                 result.trained_on(ctx.round, update)
-        if result.used or self._mechanism is not None:  # noise alone moves the server, too
+        if result.used or self._mechanism is not None:  # with privacy, noise alone is a step, too
             server, records = aggregation.result(ctx.round)
             result.server = replace(server, screens=memory)
             result.records += records
@@ -195,15 +198,16 @@ class Group:
         result.watched = [record for watch in different.values() for record in watch.records()]
         return result
 
-    def _watches(self, round: int, sent: Mapping[int, Broadcast]) -> dict[int, list[Watch]]:
-        """The measures that watch each client's model; those that start from the same one are compared."""
+    def _watches(self, round: int, broadcasts: Mapping[int, Broadcast]) -> dict[int, list[Watch]]:
+        """The watches that see each client's model; clients that start from the same model share them."""
         found: dict[int, list[Watch]] = {}
-        for clients in [[client] for client in sent] if self._apart else [[*sent]] if sent else []:
+        sharing = [[client] for client in broadcasts] if self._apart else [[*broadcasts]]
+        for clients in filter(None, sharing):
             first = clients[0]
             opening = Opening(
                 round,
                 self.experiment.rounds,
-                *self.start(sent[first], first),
+                *self.start(broadcasts[first], first),
                 self._client_layout(first),
                 self.flow,
                 np.array(clients),
@@ -216,7 +220,7 @@ class Group:
         return found
 
     def _show(self, update: TrainReply, broadcast: Broadcast, watches: Iterable[Watch]) -> None:
-        """Let measures see a client's model after its local training."""
+        """Show a client's model after its local training to the measures."""
         model, buffers = self.start(broadcast, update.client)
         after = update.buffers if self.method.buffers.sent else buffers
         for watch in watches:
@@ -232,12 +236,12 @@ class Group:
         state = send(self.method.server_state(self.layout), self.device)
         return Server(*self._first, state, screens=screens, privacy=privacy)
 
-    def start(self, sent: Broadcast | Server, client: int) -> tuple[Tensor, Tensor]:
-        """The model that a client starts a round from, and its buffers."""
-        return sent.model, sent.buffers
+    def start(self, source: Broadcast | Server, client: int) -> tuple[Tensor, Tensor]:
+        """The model and the buffers that a client starts from; `source`: what it was sent, or the server."""
+        return source.model, source.buffers
 
     def aggregation(self, round: int, server: Server, invited: int) -> Aggregation:
-        """A fresh aggregation for a round to which `invited` clients are asked."""
+        """A fresh aggregation for a round in which `invited` clients are asked."""
         occasion = Occasion(server.state, self.experiment.seed, round)
         fold = (
             self.method.fold(self.layout, occasion)
@@ -247,19 +251,19 @@ class Group:
         return Averaging(self.method, server, self.layout, fold, self._holders)
 
     def models(self, result: GroupResult) -> list[tuple[Tensor, Tensor]]:
-        """The models that take part in an exchange after the round, with their buffers."""
+        """The models, with their buffers, that take part in an exchange after the round."""
         return [(result.server.model, result.server.buffers)]
 
     def with_models(self, result: GroupResult, models: list[Tensor]) -> Server:
-        """The server with what an exchange has made of these models."""
+        """The server with the models that an exchange has led to, in the order of `models`."""
         return result.server.moved(models[0], {})
 
     def scores(self, server: Server, split: Split, indices: Tensor | None) -> list[tuple[int | None, Scores]]:
-        """Scores of the group's models, by the client whose own it is, on (some samples of) a split."""
+        """Scores of each of the group's models on (some samples of) a split, with the client that owns it."""
         return [(None, self.evaluator(server.model, server.buffers, split, indices))]
 
     def connect(self, runner: Runner) -> None:
-        """Evaluate models where the samples are, if the engine knows how."""
+        """Have owners evaluate models from now on, if the engine's samples are with them."""
         evaluator = runner.evaluator(self.dataset)
         if evaluator is not None:
             self.evaluator.close()
@@ -270,28 +274,28 @@ class Group:
         return self._remembered({**self.method.client_state(self.layout), **optimizer}, buffers)
 
     def _remembered(self, state: State, buffers: Tensor) -> State:
-        """What is kept of a client: the method's state, and its buffers if they are its own."""
+        """What is kept for a client: the method's state, and its buffers if they stay with the client."""
         return {**state, _BUFFERS: buffers} if self.method.buffers.local else state
 
     def _sent_state(self, state: State, ctx: RoundContext) -> State:
-        """What a client is reminded of."""
+        """The client's state as its request contains it."""
         return state
 
-    def bytes_sent(self, update: TrainReply) -> int:
-        """Bytes that a client sends."""
-        sent = _bytes(update.delta, *update.change.values())
-        return sent + (_bytes(update.buffers) if self.method.buffers.sent else 0)
+    def bytes_up(self, update: TrainReply) -> int:
+        """Bytes that a client sends to the server."""
+        always = _bytes(update.delta, *update.change.values())
+        return always + (_bytes(update.buffers) if self.method.buffers.sent else 0)
 
-    def bytes_received(self, server: Server) -> int:
-        """Bytes that a client is sent."""
-        sent = _bytes(server.model, *self.broadcast(0, server, 1).received.values())
-        return sent + (_bytes(server.buffers) if self.method.buffers.received else 0)
+    def bytes_down(self, server: Server) -> int:
+        """Bytes that the server sends to a client."""
+        always = _bytes(server.model, *self.broadcast(0, server, 1).received.values())
+        return always + (_bytes(server.buffers) if self.method.buffers.received else 0)
 
     def _client_layout(self, client: int) -> Layout:
-        """The layout of a client's model, with the names that its layers have in the federation's."""
+        """The layout of a client's model; layers have the names that they have in the federation's model."""
         return self.layout
 
 
 def _bytes(*tensors: Tensor) -> int:
-    """How much tensors take up in a message."""
+    """The size of tensors in a message."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,4 +1,4 @@
-"""What acts on a round between the server's step and the evaluation."""
+"""Hooks of a round: they change its result between the server's step and the evaluation."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from mnemos.models.dropout import without_dropout
 from mnemos.models.functional import Functional
 from mnemos.models.mixed import CoDistillation
 
-Hook = Callable[[RoundContext, RoundResult], RoundResult]
-"""Takes what a round has come to, and returns it changed."""
+RoundHook = Callable[[RoundContext, RoundResult], RoundResult]
+"""Takes the result of a round, and returns it changed."""
 
 
 class LearnFromOwnSamples:
-    """The meta step: each server that has moved learns from samples of its own."""
+    """The meta step: each server whose model has changed in the round learns from its own samples."""
 
     def __init__(self, groups: Sequence[Group], meta: Meta, samples: Ints) -> None:
-        """`samples`: the server's (indices)."""
+        """`samples`: indices of the server's samples."""
         self._steps = [
             MetaStep(meta, group.method, _functional(group), group.dataset, samples) for group in groups
         ]
@@ -50,7 +50,7 @@ class ExchangePredictions:
     def __init__(
         self, groups: Sequence[Group], options: CoDistillation, samples: Ints, *, peers: bool
     ) -> None:
-        """`peers`: each sends its predictions on the samples to all others, which counts as bytes sent."""
+        """`peers`: each sends its predictions on the samples to all others, and the bytes are counted."""
         method, dataset = groups[0].method, groups[0].dataset
         self._groups, self._options, self._in_batches = groups, options, method.buffers.in_batches
         self._functionals = [_functional(group) for group in groups]
@@ -76,12 +76,12 @@ class ExchangePredictions:
         rest = iter(learnt)
         own = [list(islice(rest, len(several))) for several in models]
         servers = [group.with_models(found, own[group.index]) for group, found in pairs]
-        sent = self._bytes * len(students) * (len(students) - 1)
-        return replace(result.moved(servers), exchanged=sent)
+        total = self._bytes * len(students) * (len(students) - 1)
+        return replace(result.moved(servers), bytes_between_peers=total)
 
 
 def remember_change(ctx: RoundContext, result: RoundResult) -> RoundResult:
-    """The result whose servers remember how their model has changed, if faults or screens need it."""
+    """Store the last change of each server's model, if faults or screens need it."""
     servers = [
         after
         if LAST not in after.screens or after.model is before.model
@@ -91,8 +91,8 @@ def remember_change(ctx: RoundContext, result: RoundResult) -> RoundResult:
     return result.moved(servers)
 
 
-def simulate_time(waiting: Waiting) -> Hook:
-    """Adds the time that a synchronous round takes, with its failed attempts."""
+def simulate_time(waiting: Waiting) -> RoundHook:
+    """A hook that adds the simulated time of a synchronous round, with its failed attempts."""
 
     def add_time(ctx: RoundContext, result: RoundResult) -> RoundResult:
         attempts = [arrived(groups) for groups in (*result.failed, result.groups)]

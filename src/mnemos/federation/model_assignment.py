@@ -22,7 +22,7 @@ class ModelAssignment:
 
     models: tuple[Model, ...]
     groups: NDArray[np.int16]
-    """The index among the models of each client's: clients with the same model are a group."""
+    """For each client, the index of its model in `models`: clients with the same model are a group."""
     mixed: bool = False
     """Whether there are several models, or each client has its own."""
     peers: bool = False
@@ -30,12 +30,12 @@ class ModelAssignment:
 
     @cached_property
     def branches(self) -> list[int]:
-        """The group of each branch of the federation's model; peers have a branch each, sorted by group."""
+        """The group of each branch of the federation's model; peers have one branch each, sorted by group."""
         return np.sort(self.groups).tolist() if self.peers else list(range(len(self.models)))
 
     @property
     def model(self) -> Model:
-        """All that the federation learns, as one model."""
+        """All models of the federation as one."""
         if len(self.branches) == 1:
             return self.models[0]
         return Mixed(of=tuple(Share(model=self.models[group]) for group in self.branches))
@@ -45,7 +45,7 @@ class ModelAssignment:
         return np.flatnonzero(self.groups == group)
 
     def name(self, group: int) -> str:
-        """What the names of a group's layers begin with; empty for the only group, and for peers."""
+        """The prefix of the names of a group's layers; empty for the only group, and for peers."""
         return "" if len(self.branches) == 1 or self.peers else f"branches.{group}"
 
     def field(self, group: int) -> str:
@@ -75,13 +75,13 @@ def exchange_of(experiment: Experiment) -> CoDistillation | None:
 
 
 def _apportioned(shares: Floats, clients: int) -> Ints:
-    """How many clients each share amounts to: at least one, the rest by the largest remainders."""
+    """The number of clients for each share: at least one, and the rest by the largest remainders."""
     exact = shares / shares.sum() * clients
     counts: Ints = np.maximum(np.floor(exact + 1e-9).astype(np.int64), 1)
     while counts.sum() != clients:
         missing = exact - counts
         if counts.sum() < clients:
             counts[missing.argmax()] += 1
-        else:  # models that have one client for a share below one take it from the one most above its share
+        else:  # a model with a share below one client has one: the model most above its share gives it
             counts[np.where(counts > 1, missing, np.inf).argmin()] -= 1
     return counts

@@ -12,7 +12,7 @@ from mnemos.methods.exchange import State
 
 
 class RemoteGroup(Group):
-    """Owners of data: what a client remembers stays with it, and the server knows of which round it is."""
+    """Owners of data: a client's state stays with the client, and the server knows the round it is from."""
 
     def _example(self, model: Tensor, buffers: Tensor) -> State:
         return {ROUND: torch.zeros(())}
@@ -22,5 +22,5 @@ class RemoteGroup(Group):
 
     def _sent_state(self, state: State, ctx: RoundContext) -> State:
         if ROUND not in state:
-            return {}  # before a client's first round, it knows what it remembers by itself
+            return {}  # before its first round, a client makes its state itself
         return {**state, OLDEST: torch.tensor(float(ctx.client_states.oldest))}

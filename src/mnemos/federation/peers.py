@@ -1,4 +1,4 @@
-"""Peers: clients that keep a model each, without a server."""
+"""Peers: clients that each keep their own model, without a server."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mnemos.vector import Layout
 
 
 class Peers(Group):
-    """Clients with the same kind of model, each with one of its own: there is no server.
+    """Clients with the same kind of model, each with its own.
 
-    The vector that a server would hold is all their models one after the other.
+    There is no server; in its place, `Server.model` has all clients' models laid end to end.
     """
 
     _guarded = False  # an update changes no model but its client's
@@ -27,29 +27,29 @@ class Peers(Group):
 
     @cached_property
     def rows(self) -> dict[int, int]:
-        """Where each client's model is among those in the vector."""
+        """The row of each client's model in `matrix`."""
         return {client: row for row, client in enumerate(self.clients.tolist())}
 
     def matrix(self, vector: Tensor) -> Tensor:
-        """The models, or buffers, of all clients as rows."""
+        """The vector of all clients' models, or buffers, as a matrix with one row per client."""
         return vector.view(len(self.rows), len(vector) // len(self.rows))
 
     def first(self) -> Server:
-        """All start from the same model."""
+        """The same model for all clients."""
         model, buffers = (vector.repeat(len(self.rows)) for vector in self._first)
         return Server(model, buffers, {})
 
-    def start(self, sent: Broadcast | Server, client: int) -> tuple[Tensor, Tensor]:
+    def start(self, source: Broadcast | Server, client: int) -> tuple[Tensor, Tensor]:
         """The client's own model."""
         row = self.rows[client]
-        return self.matrix(sent.model)[row], self.matrix(sent.buffers)[row]
+        return self.matrix(source.model)[row], self.matrix(source.buffers)[row]
 
     def aggregation(self, round: int, server: Server, invited: int) -> Aggregation:
         """Each update moves its client's model."""
         return _OwnModels(self, server)
 
     def models(self, result: GroupResult) -> list[tuple[Tensor, Tensor]]:
-        """Those of the round's clients."""
+        """The models of the clients that trained in the round."""
         return [self.start(result.server, client) for client in result.trained]
 
     def with_models(self, result: GroupResult, models: list[Tensor]) -> Server:
@@ -63,11 +63,11 @@ class Peers(Group):
         """Scores of every client's model."""
         return [(client, self.evaluator(*self.start(server, client), split, indices)) for client in self.rows]
 
-    def bytes_sent(self, update: TrainReply) -> int:
+    def bytes_up(self, update: TrainReply) -> int:
         """Models aren't sent."""
         return 0
 
-    def bytes_received(self, server: Server) -> int:
+    def bytes_down(self, server: Server) -> int:
         """Models aren't sent."""
         return 0
 
@@ -91,5 +91,5 @@ class _OwnModels:
         self._buffers[row] = self._peers.method.buffers.next(self._buffers[row], update.buffers)
 
     def result(self, round: int) -> tuple[Server, list[Record]]:
-        """All models one after the other."""
+        """All models, laid end to end."""
         return replace(self._server, model=self._models.flatten(), buffers=self._buffers.flatten()), []

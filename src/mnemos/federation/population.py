@@ -18,7 +18,7 @@ from mnemos.privacy.accountant import Sampling
 
 
 def partition_samples(experiment: Experiment, dataset: Dataset) -> Assignment:
-    """Which client holds which training sample; samples that the server holds itself are no client's."""
+    """Which client holds which training sample; no client holds those of `held_back`."""
     labels = dataset.train.labels.numpy()
     owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
     generator = rng.numpy_generator(experiment.seed, "partition")
@@ -29,7 +29,7 @@ def partition_samples(experiment: Experiment, dataset: Dataset) -> Assignment:
 
 
 def held_back(experiment: Experiment, total: int) -> tuple[Ints, Ints]:
-    """The training samples that no client holds: those of the meta step, and those of an exchange."""
+    """The training samples that no client holds: (those of the meta step, those of an exchange)."""
     meta, exchange, seed = experiment.method.meta, exchange_of(experiment), experiment.seed
     everything = np.arange(total)
     servers = _drawn(everything, meta.samples if meta else 0, seed, "meta", "method.meta.samples")
@@ -39,7 +39,7 @@ def held_back(experiment: Experiment, total: int) -> tuple[Ints, Ints]:
 
 
 def _drawn(of: Ints, count: int, seed: int, purpose: str, field: str) -> Ints:
-    """Some samples (indices), drawn for a purpose; refuses to leave none for clients."""
+    """Draw the indices of some samples for a purpose; refuses to take all of them."""
     if count and count >= len(of):
         raise ConfigError(
             f"found {count}; there are {len(of)} training samples, and clients need some", field
@@ -55,7 +55,7 @@ class Population:
         self.experiment, self.dataset = experiment, dataset
         clients = partition_samples(experiment, dataset)
         self.cohort_size = _cohort_size(experiment, clients)
-        """How many clients a round takes."""
+        """How many clients' updates a round takes."""
         self.flow = self._open(clients)
         """The samples of every client in every round."""
         pooled_local = experiment.method.pooled_training(experiment.plan.local, self.flow, self.cohort_size)
@@ -71,7 +71,7 @@ class Population:
         return self.flow.cohort(round)
 
     def others(self, round: int, attempt: int, tried: Ints) -> Ints:
-        """The clients that are asked in another attempt: none that was tried, if there are enough others."""
+        """The clients to ask in another attempt: untried ones, if `min_clients` of these can be reached."""
         experiment = self.experiment
         eligible = experiment.selection.reachable(self.flow.eligible(round), round, experiment.seed)
         everyone = np.arange(eligible) if isinstance(eligible, int) else eligible
@@ -82,7 +82,7 @@ class Population:
         return experiment.selection.select(left, min(self._asked, len(left)), generator)
 
     def sampling(self) -> Sampling:
-        """How cohorts are drawn, if the experiment is private; refuses a draw that depends on data."""
+        """How cohorts are drawn, for the accountant of privacy; refuses a draw that depends on data."""
         flow = self.flow
         if type(flow).eligible is not Flow.eligible and not isinstance(flow.eligible(1), int):
             raise ConfigError(
@@ -95,11 +95,11 @@ class Population:
 
     @property
     def _asked(self) -> int:
-        """How many clients are asked: with over-selection, more than a round takes."""
+        """How many clients are asked; with over-selection, more than a round takes."""
         return self.cohort_size + math.ceil(self.experiment.over_selection * self.cohort_size - 1e-9)
 
     def _open(self, assignment: Assignment) -> Flow:
-        """The stream of those who hold something; also sets the clock's pace and schedule by it."""
+        """The stream of these clients' samples; also sets pace and schedule, which depend on it."""
         experiment, dataset = self.experiment, self.dataset
         labels, classes = dataset.train.labels.numpy(), len(dataset.classes)
         setting = Setting(assignment, labels, classes, experiment.rounds, experiment.seed, self._choose)
@@ -112,21 +112,21 @@ class Population:
         return flow
 
     def _choose(self, eligible: Ints | int, round: int) -> Ints:
-        """The cohort of a round, of the clients that are eligible."""
+        """Draw the cohort of a round from the eligible clients."""
         if self.schedule is not None:
             return self.schedule.cohort(round)
         experiment = self.experiment
         reachable = experiment.selection.reachable(eligible, round, experiment.seed)
         count = reachable if isinstance(reachable, int) else len(reachable)
         if count < experiment.min_clients:
-            return np.zeros(0, np.int64)  # a round passes in which no client is asked
-        # Privacy that counts on cohorts being secret has a key of its own.
+            return np.zeros(0, np.int64)  # the round passes without asking any client
+        # Privacy that relies on secret cohorts draws them with its own key.
         generator = rng.numpy_generator(experiment.privacy.key(experiment.seed), "selection", round)
         return experiment.selection.select(reachable, min(self._asked, count), generator)
 
 
 def _cohort_size(experiment: Experiment, assignment: Assignment) -> int:
-    """How many clients take part in a round, or how many hold training samples if these are fewer."""
+    """The number of clients in a round: by participation, but at most those with training samples."""
     size = math.floor(experiment.participation * assignment.clients + 1e-9)
     if size < 1:
         raise ConfigError(

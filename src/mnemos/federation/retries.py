@@ -1,4 +1,4 @@
-"""Rounds that come to too few updates: other clients are asked, and in the end the run pauses."""
+"""Rounds that bring too few updates: the server asks other clients, and pauses the run if that fails, too."""
 
 from __future__ import annotations
 
@@ -10,44 +10,41 @@ import numpy as np
 from mnemos.clocks.waiting import Waiting
 from mnemos.errors import DivergedError, MnemosError, PausedError
 from mnemos.federation.population import Population
-from mnemos.federation.round import NOTED, Attempt, GroupResult, rejected
-from mnemos.measures.measure import Record
+from mnemos.federation.records import failed_records
+from mnemos.federation.round import Attempt, GroupResult, rejected
 from mnemos.screens.sound import NOT_FINITE
 
-REPEATED = "repeated"
-"""The record of an attempt that was given up: how many updates could have been used."""
-
 Results = Sequence[GroupResult]
-"""Of an attempt: the result of each group."""
+"""The results of the groups in one attempt."""
 
 
 def arrived(results: Results) -> tuple[list[int], int]:
-    """(the clients that answered in an attempt, how many were asked)."""
+    """(the clients that answered in an attempt, the number of clients that were asked)."""
     clients = [client for result in results for client in result.arrived]
     return clients, sum(result.asked for result in results)
 
 
 def spoilt(round: int) -> DivergedError:
-    """The error to end with when training has diverged at the clients."""
+    """The error that ends a run in which the clients' training has diverged."""
     return DivergedError(
         f"round {round}: what clients send is not finite any more; a smaller local.lr may help"
     )
 
 
 class Retries:
-    """How often a round is tried, with which clients, and when it has come to enough updates."""
+    """How often a round is attempted, with which clients, and how many updates are enough."""
 
     def __init__(self, population: Population, waiting: Waiting | None, *, private: bool) -> None:
         """`private`: the experiment promises privacy, so what clients send must not decide who is asked."""
         self._population, self._waiting, self._private = population, waiting, private
         self.failed_attempts, self.failed_round = 0, 0
-        """How many attempts at a round were made before the run paused, and which round that is."""
+        """How many attempts were made before the run paused, and at which round."""
 
     def attempts(self, round: int) -> Iterator[Attempt]:
-        """The attempts at a round: first its cohort, then other clients.
+        """The attempts at a round: the first asks its cohort, the next ones ask other clients.
 
-        With privacy a client is in a round with the probability that ε is computed from: others don't step
-        in. The same clients are asked once whenever the run goes on, and their faults are drawn anew.
+        With privacy no others are asked, because ε assumes that the cohort is drawn once. The same cohort is
+        asked once more each time that the paused run is resumed, and its drop-outs are drawn again.
         """
         cohort = tried = self._population.cohort(round)
         for index in self._indices(round):
@@ -61,14 +58,14 @@ class Retries:
             yield Attempt(cohort, {**gone, **late}, steps)
 
     def enough(self, results: Results, failed: Sequence[Results] = ()) -> bool:
-        """Whether an attempt has come to enough updates; `failed` are the earlier attempts at the round.
+        """Whether an attempt has brought enough updates; `failed` are the earlier attempts at the round.
 
-        So has a round for which no client had samples. An attempt that finds no client to ask after others
-        have failed hasn't.
+        Without privacy, `min_clients` usable updates are enough. If the first attempt finds no client to ask,
+        the round passes without updates; if a later attempt finds none, it has failed like those before it.
 
-        With privacy all clients that answer count. None is needed, as noise alone will do, unless the
-        experiment asks for more than one: then as many of them as chance has put into the cohort, which would
-        be the same whenever it is drawn.
+        With privacy, clients that answer are counted, whether or not their updates are usable. If
+        `min_clients` is 1, none has to answer: the server adds noise to an empty sum. If it is larger, that
+        many must answer, or all that were asked if chance has drawn a smaller cohort.
         """
         fewest = self._population.experiment.min_clients
         clients, asked = arrived(results)
@@ -77,34 +74,32 @@ class Retries:
         return sum(result.used for result in results) >= fewest or not (asked or failed)
 
     def exhausted(self, round: int, failed: Sequence[Results]) -> MnemosError:
-        """The error to end with when there is no attempt left."""
+        """The error to raise after the last attempt; remembers how many attempts there were."""
         self.failed_attempts, self.failed_round = self._indices(round).stop, round
         return _error(round, failed, self._population.experiment.min_clients)
 
     def _indices(self, round: int) -> range:
+        """The numbers of the attempts to make at a round; draws of an attempt depend on its number.
+
+        A run that has paused at this round repeats the earlier attempts, whose clients may be back, before it
+        makes new ones. With privacy, it makes one new attempt and nothing else.
+        """
         before = self.failed_attempts if round == self.failed_round else 0
         if self._private:
             return range(before, before + 1)
         return range(before + self._population.experiment.retries + 1)
 
 
-def failed_records(round: int, failed: Sequence[Results]) -> Iterator[Record]:
-    """What is recorded of attempts that were given up: the clients that were left out, and one line each."""
-    for results in failed:
-        for result in results:
-            yield from (record for record in result.records if record.name.startswith(NOTED))
-        yield Record(round, REPEATED, float(sum(result.used for result in results)))
-
-
 def _error(round: int, failed: Sequence[Results], fewest: int) -> MnemosError:
-    """Divergence if more than half of all clients that were asked sent updates, none finite; else a pause.
+    """The error after the last attempt: divergence or a pause.
 
-    A few bad clients can't end a run while the others don't answer.
+    The run has diverged if no update was finite, and more than half of the clients that were asked sent one.
+    So a few bad clients can't end a run while the others don't answer.
     """
     left_out = [record for record in failed_records(round, failed) if record.client is not None]
     reasons = Counter(record.name for record in left_out)
     if reasons[rejected(NOT_FINITE)] == sum(len(arrived(results)[0]) for results in failed):
-        # Nothing else has arrived, so there is a record of every client that was asked.
+        # No other update has arrived, so `left_out` has a record of every client that was asked.
         astray = {record.client for record in left_out if record.name == rejected(NOT_FINITE)}
         if 2 * len(astray) > len({record.client for record in left_out}):
             return spoilt(round)

@@ -1,4 +1,4 @@
-"""One round: what its parts share while it goes on, and what it leaves."""
+"""One round: what its parts share while it runs, and what it results in."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
+from mnemos.faults.asking import Absent, Answer
 from mnemos.federation.client_states import ClientStates
 from mnemos.measures.measure import Record
 from mnemos.methods.exchange import Server, TrainReply
@@ -16,11 +17,11 @@ from mnemos.screens import guard
 from mnemos.vector import Layout
 
 Check = Callable[[TrainReply, Layout], str | None]
-"""Looks at one update before it is aggregated: the reason to reject it, or None."""
+"""Looks at one update before it is aggregated, and returns the reason to reject it, or None."""
 
 DROPPED, REJECTED, SHORTENED = "dropped", "rejected", "shortened"
-"""The first words of records: of clients that didn't answer, of updates that were rejected, and of updates
-that the guard has shortened."""
+"""How the names of records begin: of clients that didn't answer, of updates that were rejected, and of
+updates that the guard has shortened."""
 NOTED = (DROPPED, REJECTED, SHORTENED)
 
 
@@ -30,51 +31,33 @@ def rejected(reason: str) -> str:
 
 
 class Attempt(NamedTuple):
-    """An attempt at a round: the clients that are asked, and those that don't answer in time."""
+    """An attempt at a round: the clients that are asked, and what is known beforehand of their answers."""
 
     cohort: Ints
-    absent: Mapping[int, str | None] = MappingProxyType({})
-    """Clients that will be too late, with the reason, or that vanish, without one."""
+    absent: Absent = MappingProxyType({})
+    """The clients that won't answer in time."""
     steps: Mapping[int, int] = MappingProxyType({})
-    """Clients that have to stop early, with the number of their steps."""
-
-
-class Answer(NamedTuple):
-    """What came of asking a client to train."""
-
-    client: int
-    update: TrainReply | None = None
-    """None: the client didn't answer."""
-    trained: bool = True
-    """False for a client that only pretends."""
-    reason: str | None = None
-    """Why the update is rejected, or why there is none."""
-    shortened: float = 1.0
-    """The factor by which the guard has multiplied the update."""
-
-    @property
-    def usable(self) -> TrainReply | None:
-        """The update, if it isn't rejected."""
-        return self.update if self.reason is None else None
+    """How many steps each client makes that has to stop early."""
 
 
 @dataclass
 class GroupResult:
-    """What a round has come to in one group of clients."""
+    """The result of a round, or of an attempt at one, in one group of clients."""
 
     server: Server
+    """After the round."""
     records: list[Record] = field(default_factory=list)
     watched: list[Record] = field(default_factory=list)
-    """What measures have recorded of the clients' models."""
+    """What measures recorded of the clients' models after local training."""
     trained: list[int] = field(default_factory=list)
     """The clients whose training counts."""
     loss: float = 0.0
     """Training loss, summed over the samples of these clients."""
     samples: int = 0
-    sent: int = 0
-    """Bytes that clients have sent."""
-    received: int = 0
-    """Bytes that clients were sent."""
+    bytes_up: int = 0
+    """Bytes that clients sent to the server."""
+    bytes_down: int = 0
+    """Bytes that the server sent to clients."""
     asked: int = 0
     """How many clients were asked to train."""
     arrived: list[int] = field(default_factory=list)
@@ -83,7 +66,7 @@ class GroupResult:
     """How many updates were aggregated."""
 
     def take(self, round: int, answer: Answer) -> TrainReply | None:
-        """Record what came of asking a client; returns the update to aggregate, if there is one."""
+        """Record a client's answer, and return the update to aggregate, if there is one."""
         self.asked += 1
         why, notes = "" if answer.reason is None else f": {answer.reason}", {}
         if answer.update is None:
@@ -108,15 +91,15 @@ class GroupResult:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What a round has come to: a result a group, and what attempts that came to too little have cost."""
+    """The result of a round: one for each group, and those of failed attempts, which took bytes and time."""
 
     groups: tuple[GroupResult, ...]
     failed: tuple[tuple[GroupResult, ...], ...] = ()
-    """The groups' results in each attempt that was given up."""
+    """The groups' results in each attempt that brought too few updates."""
     records: tuple[Record, ...] = ()
     """Records of the round as a whole."""
-    exchanged: int = 0
-    """Bytes that clients have sent each other."""
+    bytes_between_peers: int = 0
+    """Bytes that peers sent each other."""
 
     @property
     def servers(self) -> tuple[Server, ...]:
@@ -124,14 +107,14 @@ class RoundResult:
         return tuple(result.server for result in self.groups)
 
     def moved(self, servers: Sequence[Server]) -> RoundResult:
-        """The result with other servers."""
+        """The same result with other servers after the round."""
         groups = zip(self.groups, servers, strict=True)
         return replace(self, groups=tuple(replace(result, server=server) for result, server in groups))
 
 
 @dataclass(frozen=True)
 class RoundContext:
-    """A round that is going on."""
+    """What the parts of a round share: the state before it, and the engine."""
 
     round: int
     servers: tuple[Server, ...]
@@ -141,7 +124,7 @@ class RoundContext:
     checks: tuple[Check, ...] = ()
 
     def after_failed_attempt(self, results: Sequence[GroupResult]) -> RoundContext:
-        """The same round, with what the guard has learnt from an attempt that came to too little."""
+        """The same round for another attempt; only the guard keeps what it learnt in the failed one."""
         pairs = zip(self.servers, results, strict=True)
         servers = tuple(guard.remembering(old, new.server.screens) for old, new in pairs)
         return replace(self, servers=servers)

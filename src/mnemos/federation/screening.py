@@ -1,4 +1,4 @@
-"""What is looked at before an update is aggregated: its form, its plausibility, the guard, the screens."""
+"""Checks of updates before they are aggregated: form, plausibility, the guard, the experiment's screens."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from itertools import islice
 from mnemos.client.messages import TrainRequest
 from mnemos.client.workload import rates, workload
 from mnemos.experiment.experiment import Experiment
+from mnemos.faults.asking import Answer, Answers
 from mnemos.faults.misconduct import LAST
-from mnemos.federation.asking import Answers
-from mnemos.federation.round import Answer, Check
+from mnemos.federation.round import Check
 from mnemos.methods.exchange import Cohort, Rates, Server, State
 from mnemos.screens.guard import BoundsCheck, Verdict, shorten
 from mnemos.screens.sound import Asked, Form, measurable
 from mnemos.vector import Layout
 
 _TOGETHER = 2**28
-"""Bytes of updates that the guard compares at a time: larger cohorts are compared in several parts."""
+"""Bytes of updates that the guard compares at a time; it compares larger cohorts in several parts."""
 _AT_LEAST = 8
-"""Updates that the guard compares at a time, however large they are."""
+"""The guard compares at least this many updates at a time, however large they are."""
 
 
 class Screening:
-    """Rejects and shortens updates. What it remembers is in a dictionary that the caller keeps."""
+    """Rejects and shortens updates. The caller keeps its memory, in a dictionary."""
 
     def __init__(self, experiment: Experiment, layout: Layout, form: Form, *, guarded: bool) -> None:
-        """`guarded`: an update reaches other clients, so the experiment's guard looks at it."""
+        """`guarded`: the experiment's guard compares the updates."""
         self._screens, self._layout, self._form = experiment.screens, layout, form
         policy, guard = experiment.method.buffers, experiment.guard
         self._guard = (
@@ -41,14 +41,14 @@ class Screening:
     def screen(
         self, answers: Answers, server: Server, memory: State, checks: tuple[Check, ...]
     ) -> Iterator[Answer]:
-        """The answers, in order, with the reason for each update that is rejected; adds to the memory."""
+        """The answers, in order, each with the reason if its update is rejected; adds to the memory."""
         sound = self._sound(answers, checks)
         guarded = sound if self._guard is None else self._guarded(self._guard, sound, server, memory)
         return iter(self._compared(list(guarded), server, memory)) if self._screens else guarded
 
     def _sound(self, answers: Answers, checks: tuple[Check, ...]) -> Iterator[Answer]:
-        """The answers, with what is wrong with each update by itself."""
-        # One by one as they come, but for a device, which would be waited for each time.
+        """The answers after each update has been checked by itself."""
+        # One by one as they come. On a device in parts, because each check waits for the device.
         at_once = 1 if self._guard is None or self._form.on_cpu else self._count
         while part := list(islice(answers, at_once)):
             updates = [
@@ -62,7 +62,7 @@ class Screening:
                 yield self._checked(request, answer._replace(reason=flaw or answer.reason), checks)
 
     def _checked(self, request: TrainRequest, answer: Answer, checks: tuple[Check, ...]) -> Answer:
-        """An answer of the right form, with what is wrong with its update otherwise."""
+        """An answer whose form has been checked, after the checks of its numbers."""
         update, reason = answer.update, answer.reason
         if update is None:
             return answer

@@ -1,4 +1,4 @@
-"""The servers of several groups as one, and one as the servers of several groups."""
+"""Joins the servers of several groups into one, and splits it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mnemos.methods.exchange import COMPARTMENTS, Server, State
 
 
 def joined(groups: Sequence[Group], servers: Sequence[Server]) -> Server:
-    """One server with all groups' models one after the other; names begin with that of the group."""
+    """One server with the groups' models laid end to end; names of states begin with the group's."""
     if len(servers) == 1:
         return servers[0]
 
@@ -31,7 +31,7 @@ def joined(groups: Sequence[Group], servers: Sequence[Server]) -> Server:
 
 
 def split(groups: Sequence[Group], server: Server) -> tuple[Server, ...]:
-    """The server of each group."""
+    """The server of each group, from one that `joined` has made."""
     if len(groups) == 1:
         return (server,)
     first = [group.first() for group in groups]
@@ -50,7 +50,10 @@ def split(groups: Sequence[Group], server: Server) -> tuple[Server, ...]:
 
 
 def check_finite(round: int, server: Server, loss: float) -> None:
-    """Raise an error if a loss or anything of a server isn't finite; updates that no screen has seen may."""
+    """Raise an error unless the loss and all that the server holds are finite.
+
+    Updates in flight are left out: no screen has looked at them yet.
+    """
     states = (server.state, screened(server.protocol), server.screens, server.privacy)
     kept = [(f"what the server keeps as {name}", value) for state in states for name, value in state.items()]
     total = torch.tensor(loss, dtype=torch.float64)

@@ -17,7 +17,7 @@ State = dict[str, Tensor]
 When = Literal["start", "end"]
 """Before or after a client's training."""
 Rates = tuple[tuple[int, float], ...]
-"""How many steps a client makes at which rate, one after the other."""
+"""(number of steps, their learning rate), in the order of the steps."""
 LARGEST_LOSS = 1e30
 """Losses beyond this count as infinite: a finite one could still overflow when it is summed."""
 
@@ -32,12 +32,12 @@ class Client(NamedTuple):
     state: State
     """What the client remembers from its last round."""
     counts: Tensor
-    """How many samples of each class the loss is to count [C], where a rotated class is one of its own.
+    """How many samples of each class the loss counts [C]; with rotations, each turn of a class is a class.
 
     This never leaves the client.
     """
     held: Tensor
-    """How many samples of each class it trains on in this round [C], rotated ones not counted."""
+    """How many samples of each class it trains on in this round [C], without rotations."""
     present: Tensor
     """1 for the classes of the task that it is in, and for those it trains on [C]."""
 
@@ -77,7 +77,7 @@ class Batch(NamedTuple):
     x: Tensor
     labels: Tensor
     mask: Tensor | None = None
-    """1 for samples, 0 for what only fills up the batch [B]; None: all are samples."""
+    """1 for samples, 0 for filling [B]; None: all are samples."""
     drawn: State = {}  # noqa: RUF012 (a named tuple's default, never changed)
     """What the method's parts have drawn for the step."""
 
@@ -100,7 +100,7 @@ class Batch(NamedTuple):
 
 
 class Broadcast(NamedTuple):
-    """What clients are sent when they are asked to train."""
+    """What the server sends to clients that it asks to train."""
 
     round: int
     """The round that they train for."""
@@ -129,7 +129,7 @@ class TrainReply:
     """What the client will remember; it stays where the client runs."""
 
     def parts(self) -> tuple[dict[str, float], State, dict[str, State]]:
-        """Its numbers, its tensors and its groups of tensors, by name: what a way of sending it carries."""
+        """Its numbers, its tensors and its groups of tensors, by name, for sending it."""
         numbers = {
             "client": self.client,
             "round": self.round,
@@ -219,14 +219,14 @@ class Aggregate:
     share: float = 1.0
     """The cohort's share of all clients: |S| / N."""
     mass: Tensor | float = 1.0
-    """Σ aₖ / |S|: 1 for weightings of a whole cohort, but for those that don't sum to one."""
+    """Σ aₖ / |S|, which is 1 for weightings of a whole cohort whose αₖ sum to one."""
 
 
 class Occasion(NamedTuple):
     """What a rule knows of a round beside its updates."""
 
     state: State
-    """The server's, before the round."""
+    """The server's state for the method, before the round."""
     seed: int
     round: int
 

@@ -17,7 +17,7 @@ class WeightedMean:
     """
 
     def __init__(self, layout: Layout) -> None:
-        # On the CPU until the first update shows where updates are.
+        # On the CPU until the first update shows on which device updates are.
         self._delta = layout.zeros()
         self._weight: Tensor | float = 0.0
         self._buffers = torch.zeros(layout.buffer_size)
@@ -55,7 +55,7 @@ class WeightedMean:
         """Divide a weighted sum over the cohort by the sum of weights."""
         mean = total / self._weight
         if isinstance(self._weight, Tensor):
-            mean = torch.where(self._weight > 0, mean, 0.0)  # without any weight, a parameter isn't changed
+            mean = torch.where(self._weight > 0, mean, 0.0)  # a parameter without any weight isn't changed
         return mean
 
 

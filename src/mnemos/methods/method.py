@@ -56,8 +56,8 @@ from mnemos.objectives.objective import Loss, Objective, objectives
 from mnemos.optim.local import Local
 from mnemos.vector import Layout
 
-Hook = Literal["draw", "gradient_point", "correct", "after_step", "upload", "plausible", "absorb"]
-"""A place at which parts act, of those that are passed over where no part does."""
+PartHook = Literal["draw", "gradient_point", "correct", "after_step", "upload", "plausible", "absorb"]
+"""A function of parts that is called only if some part overrides it."""
 
 
 class Method(Part):
@@ -90,7 +90,7 @@ class Method(Part):
 
     @property
     def own_terms(self) -> tuple[Term, ...]:
-        """The terms that make the method what it is, made of its own options."""
+        """The terms that define the method, made from its options."""
         return ()
 
     @cached_property
@@ -100,33 +100,33 @@ class Method(Part):
 
     @cached_property
     def parts(self) -> tuple[MethodPart, ...]:
-        """Every part that can keep state or act, in the order in which they do."""
+        """All parts that can keep state or act, in the order in which they act."""
         weightings = (*self.weighting.blended, self.weighting)
         return (*self.all_terms, self.correction, *weightings, self.rule, self.server)
 
     @property
     def partial(self) -> bool:
-        """Whether some part is made for clients that stop before they are through."""
+        """Whether some part can use updates of clients that had to stop early."""
         return any(part.partial for part in self.parts)
 
     @cached_property
-    def _acting(self) -> dict[Hook, tuple[MethodPart, ...]]:
-        """The parts that act at each place."""
-        return {hook: tuple(part for part in self.parts if _acts(part, hook)) for hook in get_args(Hook)}
+    def _acting(self) -> dict[PartHook, tuple[MethodPart, ...]]:
+        """The parts that override each hook."""
+        return {hook: tuple(part for part in self.parts if _acts(part, hook)) for hook in get_args(PartHook)}
 
-    def uses(self, hook: Hook) -> bool:
-        """Whether some part acts there: engines needn't ask for each step if none does."""
+    def uses(self, hook: PartHook) -> bool:
+        """Whether some part overrides a hook; engines skip a hook that none overrides."""
         return bool(self._acting[hook])
 
     # before training
 
     @property
     def federated(self) -> bool:
-        """Whether clients learn; if not, one learner has the samples of all of them."""
+        """Whether clients train; if not, one learner has all their samples."""
         return type(self).pooled_training is Method.pooled_training
 
     def training(self, local: Local) -> Local:
-        """The local training the method makes of what was asked for."""
+        """The local training that the method needs, derived from the experiment's."""
         return self.correction.training(local)
 
     def pooled_training(self, local: Local, flow: Flow, cohort: int) -> Local | None:
@@ -137,7 +137,7 @@ class Method(Part):
         return None
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
-        """Refuse what some part can't work with."""
+        """Raise a `ConfigError` if some part can't work with these, or parts don't fit together."""
         for part in self.parts:
             part.check(layout, local, classes * self.head.outputs)
         if self.weighting.falls_short and self.server.moves != 1:
@@ -147,7 +147,7 @@ class Method(Part):
                 "method.server",
             )
         self._check_rule(layout)
-        changing: tuple[Hook, ...] = ("gradient_point", "correct", "after_step")
+        changing: tuple[PartHook, ...] = ("gradient_point", "correct", "after_step")
         acting = [*self._losses, *(part for hook in changing for part in self._acting[hook])]
         if self.correction.traced is not None and acting:
             raise ConfigError(
@@ -156,7 +156,7 @@ class Method(Part):
             )
 
     def _check_rule(self, layout: Layout) -> None:
-        """A rule other than the mean takes models, and nothing that is to be a mean."""
+        """Raise a `ConfigError` if a rule other than the mean meets something that must be averaged."""
         rule, weighting = type(self.rule).name, self.weighting
         if self.rule.declares("is_mean"):
             return
@@ -173,12 +173,12 @@ class Method(Part):
             raise ConfigError(f"found {rule}, which can't weigh by {type(weighting).name}", "method.rule")
 
     def fold(self, layout: Layout, occasion: Occasion | None = None) -> Fold:
-        """For one round: the server step's own, or the rule's; without an occasion it is before the first."""
+        """The fold of a round: the server step's own, or the rule's; without an occasion, before round 1."""
         occasion = Occasion(self.server_state(layout), 0, 0) if occasion is None else occasion
         return self.server.fold(layout) or self.rule.during(occasion).fold(layout)
 
     def warnings(self, local: Local) -> tuple[str, ...]:
-        """What is known to hurt some part, or some parts together."""
+        """Sentences about settings, or combinations of parts, that are known to hurt."""
         found = [sentence for part in self.parts for sentence in part.warnings(local)]
         if not self.rule.declares("is_mean") and self.weighting.by_upload:
             found.append(
@@ -241,13 +241,13 @@ class Method(Part):
         return _union(part.draw(count, layout, generator) for part in self._acting["draw"])
 
     def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
-        """The gradient a step is taken along; may change it in place."""
+        """The gradient after the corrections of all parts; may change `gradient` in place."""
         for part in self._acting["correct"]:
             gradient = part.correct(gradient, parameters, client)
         return gradient
 
     def after_step(self, parameters: Tensor, net: Net, batch: Batch, client: Client) -> Tensor:
-        """The parameters after a step, from those that the optimiser's step on the batch has led to."""
+        """The parameters to go on with, from those after the optimiser's step on the batch."""
         return self.correction.after_step(parameters, net, self.objective, batch, client)
 
     @cached_property
@@ -256,7 +256,7 @@ class Method(Part):
         return any(part.data_pass_at is not None for part in self.parts)
 
     def passes_data(self, when: When) -> bool:
-        """Whether some part passes over the client's data then."""
+        """Whether some part has a data pass at that time."""
         return any(part.data_pass_at == when for part in self.parts)
 
     def data_pass(self, when: When, parameters: Tensor, net: Net, batch: Batch, client: Client) -> State:
@@ -292,8 +292,8 @@ class Method(Part):
 methods: Registry[Method] = Registry("method", Method, "mnemos.methods")
 
 
-def _acts(part: MethodPart, hook: Hook) -> bool:
-    """Whether a part overrides a hook of its kind; only corrections have all of them."""
+def _acts(part: MethodPart, hook: PartHook) -> bool:
+    """Whether a part overrides a hook; some hooks exist for corrections only."""
     kind = Correction if isinstance(part, Correction) else MethodPart
     return hasattr(kind, hook) and getattr(type(part), hook) is not getattr(kind, hook)
 

@@ -34,21 +34,21 @@ from mnemos.vector import Layout
 
 
 class MethodPart(Part):
-    """A part of a method. It can keep state on either side, send something along, and act at many places.
+    """A part of a method. It can keep state at the server and at clients, add to messages, and act in steps.
 
-    All of it is optional: what a part doesn't override isn't called. State has names that no other part
-    uses: they start with the part's own.
+    All of this is optional: a method that a part doesn't override isn't called. The names of a part's state
+    start with the part's own name, so that no other part uses them.
     """
 
     in_step: ClassVar[bool] = False
-    """Whether a round's clients must have been sent the same model, which asynchronous ones aren't."""
+    """Whether all clients of a round must start from the same model, which asynchronous ones don't."""
     partial: ClassVar[bool] = False
-    """Whether it is made for clients of which some stop before they are through."""
+    """Whether it can use updates of clients that had to stop before the end of their training."""
     takes_models: ClassVar[bool] = False
-    """Whether it takes x + Δ for a client's model, or Δ for the way that its steps have gone."""
+    """Whether it assumes that x + Δ is a client's model, or that Δ is the sum of its steps."""
 
     def sends(self, layout: Layout) -> State:
-        """What is uploaded beside the model, as an example: names, shapes and types."""
+        """An example of what a client uploads beside the model, for names, shapes and types."""
         return {}
 
     @property
@@ -57,17 +57,17 @@ class MethodPart(Part):
         return None
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
-        """Refuse, with a `ConfigError`, what the part can't work with."""
+        """Raise a `ConfigError` if the part can't work with these."""
 
     def warnings(self, local: Local) -> tuple[str, ...]:
-        """What about the local training is known to hurt the part."""
+        """Sentences about settings of local training that are known to hurt the part."""
         return ()
 
     # what is kept, and what travels
 
     @property
     def keeps_at_server(self) -> bool:
-        """Whether the server keeps something for the part, whatever the model is."""
+        """Whether the server keeps state for the part, for some model at least."""
         return type(self).server_state is not MethodPart.server_state
 
     def server_state(self, layout: Layout) -> State:
@@ -79,7 +79,7 @@ class MethodPart(Part):
         return {}
 
     def broadcast(self, state: State) -> State:
-        """What clients receive of the server's state."""
+        """What the server sends to clients, from its state."""
         return {}
 
     # at the client
@@ -89,7 +89,7 @@ class MethodPart(Part):
         return {}
 
     def correct(self, gradient: Tensor, parameters: Tensor, client: Client) -> Tensor:
-        """The gradient a step is taken along; may change it in place."""
+        """The corrected gradient, for the optimiser's step; may change `gradient` in place."""
         return gradient
 
     def data_pass(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> State:
@@ -102,7 +102,7 @@ class MethodPart(Part):
     def upload(self, done: Finished) -> tuple[State, State]:
         """(what is sent beside the model, what the client will remember of the part's state).
 
-        What is sent looks as `sends` says.
+        What is sent has the names, shapes and types of `sends`.
         """
         return {}, {}
 
@@ -113,25 +113,25 @@ class MethodPart(Part):
     ) -> bool:
         """Whether an honest client can have sent this beside the model.
 
-        It looks as `sends` says, and is finite. `received` is what the client was sent beside the model, and
-        `rates` are those of a client that trains to the end.
+        It has been checked to look like `sends` and to be finite. `received` is what the server sent beside
+        the model, and `rates` returns the learning rates of a client that trains to the end.
         """
         return True
 
     def absorb(self, server: Server, aggregate: Aggregate) -> Server:
-        """The server after the round, from what the server step made of it and what was uploaded."""
+        """The server after the round; `server` is as the server step has left it."""
         return server
 
 
 class Term(MethodPart):
-    """Something added to what a client minimises: by its losses, or by its gradient in `correct`."""
+    """A term added to what a client minimises: as losses, or as a gradient in `correct`."""
 
     wants_features: ClassVar[bool] = False
     needs: ClassVar[str | None] = None
-    """Another term without which this one can't work."""
+    """The name of another term that this one depends on."""
 
     _head: Head = PrivateAttr(default_factory=Head)
-    """How the method's model is asked for classes."""
+    """What the outputs of the method's model mean."""
 
     def within(self, head: Head) -> Self:
         """The term in a method with this head."""
@@ -145,7 +145,7 @@ class Term(MethodPart):
 
 
 class Correction(MethodPart):
-    """How a local gradient or step is changed, or what is made of a client's steps."""
+    """Changes local gradients or steps, or what a client sends in the place of its change."""
 
     @property
     def sends_change(self) -> bool:
@@ -154,11 +154,11 @@ class Correction(MethodPart):
 
     @property
     def traced(self) -> str | None:
-        """Which vector of the data pass at the end `pull_back` takes back through the steps; None: none."""
+        """The name of the vector, from the data pass at the end, for `pull_back`; None: there is none."""
         return None
 
     def training(self, local: Local) -> Local:
-        """The local training it makes of what was asked for."""
+        """The local training that it needs, derived from the experiment's."""
         return local
 
     def gradient_point(self, parameters: Tensor, client: Client) -> Tensor:
@@ -166,13 +166,13 @@ class Correction(MethodPart):
         return parameters
 
     def after_step(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> Tensor:
-        """The parameters after a step, from those that the optimiser's step on the batch has led to."""
+        """The parameters to go on with, from those after the optimiser's step on the batch."""
         return parameters
 
     def pull_back(
         self, vector: Tensor, parameters: Tensor, loss: Callable[[Tensor], Tensor], rate: Tensor
     ) -> Tensor:
-        """A gradient of the parameters after a step, as one of those before it.
+        """Turn a gradient with respect to the parameters after a step into one for those before it.
 
         The step began at `parameters`, `loss` is the mean loss of its batch as a function of parameters, and
         `rate` is its (learning rate, weight decay). The steps are those of plain SGD.
@@ -180,7 +180,7 @@ class Correction(MethodPart):
         return vector
 
     def delta(self, done: Finished) -> Tensor:
-        """What the server folds: the change of the model, as a rule."""
+        """The vector that the server folds, usually the change of the model."""
         return done.end - done.client.start
 
 
@@ -188,37 +188,37 @@ class Weighting(MethodPart):
     """How much each client's tensors count beside those of the round's other clients."""
 
     plain: ClassVar[bool] = False
-    """Whether a client counts the same in all layers, whatever the others do."""
+    """Whether a client has one weight for all layers, whatever the others send."""
     one_by_one: ClassVar[bool] = False
-    """Whether a client's weight, before it is normalised, is found from its own update alone."""
+    """Whether a client's weight, before normalisation, depends on its own update alone."""
     equal: ClassVar[bool] = False
-    """Whether all clients count the same; each class says so for itself."""
+    """Whether all clients have the same weight. Subclasses don't inherit this: see `declares`."""
 
     @property
     def blended(self) -> tuple[Weighting, ...]:
-        """Other weightings that this one is made of; they keep state and send something beside it."""
+        """The weightings that this one combines; they are parts of the method as well."""
         return ()
 
     @property
     def falls_short(self) -> bool:
-        """Whether its weights may sum to less than one, and the model is to shrink by what is missing."""
+        """Whether its weights may sum to less than one; the model then shrinks by that factor."""
         return False
 
     @property
     def by_upload(self) -> bool:
-        """Whether a client's weight is found in what it sends, so that one alone may get most of it."""
+        """Whether a client's weight depends on what it sends, so that a bad client may get most of it."""
         return False
 
     @abstractmethod
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
         """Each client's weight in a cohort, aₖ = K αₖ with Σ αₖ = 1, for each parameter and buffer entry.
 
-        Times K, so that equal clients have weights of exactly 1, whatever their number.
+        The factor K makes the weights of equal clients exactly 1, whatever their number.
         """
 
 
 class Single(Weighting):
-    """A weighting that looks at one client at a time: updates needn't be kept until all are back."""
+    """A weighting that looks at one client at a time, so that each update is folded when it arrives."""
 
     one_by_one: ClassVar[bool] = True
 
@@ -227,7 +227,7 @@ class Single(Weighting):
         """A client's weight, not yet normalised."""
 
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
-        """The same, normalised."""
+        """The weights by `weigh`, normalised."""
         weights = [self.weigh(update, cohort.layout) for update in cohort.updates]
         sums = [sum(column) / len(weights) for column in zip(*weights, strict=True)]
         for weight in weights:
@@ -235,7 +235,7 @@ class Single(Weighting):
 
 
 def _share(value: Tensor | float, mean: Tensor | float) -> Tensor | float:
-    """A weight beside the cohort's mean weight; 1 where no client has any."""
+    """A weight divided by the cohort's mean weight; 1 where all weights are 0."""
     if isinstance(mean, Tensor):
         return torch.where(mean > 0, value / mean, 1.0)
     return value / mean if mean > 0 else 1.0
@@ -245,17 +245,17 @@ class Rule(MethodPart):
     """How a round's updates become one."""
 
     by_layer: ClassVar[bool] = True
-    """Whether clients may count differently from layer to layer."""
+    """Whether a client's weight may differ between layers."""
     is_mean: ClassVar[bool] = False
-    """Whether it is the weighted mean of the updates and nothing more; each class says so for itself."""
+    """Whether it is the plain weighted mean. Subclasses don't inherit this: see `declares`."""
 
     @property
     def fewest(self) -> int:
-        """Updates that it takes for the rule to do what it is for."""
+        """The least number of updates from which the rule has its effect."""
         return 1
 
     def during(self, occasion: Occasion) -> Self:
-        """The rule in one round."""
+        """The rule for one round."""
         return self
 
     @abstractmethod
@@ -268,7 +268,7 @@ class ServerStep(MethodPart):
 
     @property
     def has_own_mean(self) -> bool:
-        """Whether it folds updates itself, in the place of the method's rule."""
+        """Whether it folds updates itself, in place of the method's rule."""
         return type(self).fold is not ServerStep.fold
 
     @property
@@ -277,23 +277,23 @@ class ServerStep(MethodPart):
         return None
 
     def fold(self, layout: Layout) -> Fold | None:
-        """A fresh fold for one round, if the step has a mean of its own; None: the method's rule has."""
+        """A fresh fold for one round, in place of the rule's; None: the rule folds."""
         return None
 
     @abstractmethod
     def step(self, server: Server, aggregate: Aggregate) -> tuple[Tensor, State]:
-        """The next model, and what changes of the step's state."""
+        """(the next model, the entries of the step's state that change)."""
 
 
 class BufferPolicy(Part):
     """What happens to batch-norm statistics and other buffers."""
 
     local: ClassVar[bool] = False
-    """Whether a client goes on with its own instead of receiving the server's."""
+    """Whether a client goes on with its own buffers, and doesn't take over the server's."""
     received: ClassVar[bool] = True
-    """Whether clients need the server's in every round."""
+    """Whether clients need the server's buffers in every round."""
     sent: ClassVar[bool] = True
-    """Whether clients send theirs."""
+    """Whether clients send their buffers."""
     in_batches: ClassVar[bool] = False
     """Whether batch-norm uses the statistics of the batch in evaluation too."""
 
@@ -322,7 +322,7 @@ class _Weightings(Registry[Weighting]):
         return super().parse(value)
 
     def reads(self, value: object) -> bool:
-        """Names of weightings with their shares."""
+        """Whether it is a mapping of weightings' names to shares."""
         return isinstance(value, dict) and "name" not in value and not value.keys().isdisjoint(self.names())
 
 

@@ -1,4 +1,4 @@
-"""What is learnt from samples that no client holds: the meta step, and co-distillation between models."""
+"""Learning from samples that no client holds: the meta step, and co-distillation between models."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MetaStep:
     def __init__(
         self, meta: Meta, method: Method, model: Functional, dataset: Dataset, samples: Ints
     ) -> None:
-        """`model`: without dropout; `samples`: the server's (indices)."""
+        """`model`: without dropout; `samples`: indices of the server's samples."""
         self._meta, self._loss, self._model = meta, method.objective, model
         device = model.device
         self._batches = [method.head.upright(batch) for batch in server_batches(dataset, samples, device)]
@@ -91,8 +91,8 @@ def codistil(
 ) -> list[Tensor]:
     """The models after an exchange; all predictions are made before any model learns from them.
 
-    Batch-norm takes its running statistics (those of the chunk with `in_batches`, where the method leaves
-    them out), so that what a model says here is what it says when it is evaluated.
+    Batch-norm uses running statistics, or with `in_batches` those of the chunk, as in the evaluation: so a
+    model predicts here what it predicts there.
     """
     if len(students) < 2:
         return [student.model for student in students]

@@ -218,7 +218,7 @@ def _begin(run: Run, federation: Federation, observer: Observer) -> None:
     If they are a pre-trained encoder's, write its digest and description into start.json, because the cache
     or file that it comes from may be deleted later.
     """
-    encoder = federation.begin(observer.preparing)
+    encoder = federation.load_start(observer.preparing)
     if encoder is not None:
         start = federation.experiment.start.dump()
         run.write_json("start.json", {"start": start, "encoder": encoder.digest, "about": encoder.about})

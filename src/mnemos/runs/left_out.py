@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mnemos.federation.retries import REPEATED
+from mnemos.federation.records import REPEATED
 from mnemos.federation.round import NOTED
 
 

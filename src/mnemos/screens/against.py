@@ -31,7 +31,7 @@ class AgainstMedian(Screen):
     remembers: ClassVar[bool] = True
     in_step: ClassVar[bool] = False
     reason: ClassVar[str]
-    """The reason that is given for a rejected update, by its most important value."""
+    """The reason that is given if the most important value is above its limit."""
 
     most: float = Field(ge=1, description="how many times the median is still accepted")
 
@@ -66,7 +66,7 @@ class AgainstMedian(Screen):
         }
 
     def _median(self, column: list[float], remembered: Tensor | None) -> float:
-        """The median of a round's values, and of remembered ones if these are few; infinite if still few."""
+        """The median of a round's values, with remembered ones if they are few; infinite if still too few."""
         if len(column) < self.fewest and remembered is not None:
             column = [*column, *remembered.tolist()]
         return float(np.median(column)) if len(column) >= self.fewest else math.inf

@@ -37,7 +37,7 @@ _ABSURD = 1000.0
 _LONG = 2.0
 """Relative length above which an update is shortened if it works against all others."""
 _HARMLESS = 1e-4
-"""Share of the model's length below which an update is harmless: lengths are also measured in units of it."""
+"""Lengths are also measured in this share of the model's length: a shorter update is harmless."""
 _DECAY = 0.99
 """The usual value is at least this times that of the round before. Otherwise a client with something new to
 learn would look unusual among clients that have converged and send small updates."""
@@ -101,7 +101,7 @@ class _Compared(NamedTuple):
     leniency: float
     """Factor on the bounds: 1 if the round itself had enough values, otherwise `_LENIENT`."""
     incredible: Tensor
-    """Which values no data can explain, where there are too few others to compare them with."""
+    """Which values are too large for any data; only set where there are too few others to compare with."""
 
 
 class BoundsCheck:
@@ -167,7 +167,7 @@ class BoundsCheck:
 
 
 def remembering(server: Server, memory: State) -> Server:
-    """The server with what the guard remembers; kept even if a round fails: the guard learns from it."""
+    """The server with the guard's part of a memory, which is kept even if a round fails."""
     own = {name: value for name, value in memory.items() if name.startswith(MEMORY)}
     return replace(server, screens={**server.screens, **own})
 
@@ -195,7 +195,7 @@ def _undone(deltas: Tensor, factors: Tensor, good: Tensor) -> Tensor:
 def _compare(
     name: str, values: Tensor, clients: Tensor, memory: State, credible: Tensor, decay: float = _DECAY
 ) -> _Compared:
-    """Values [K] of clients [K], divided by the usual one; that and the clients' last values are remembered.
+    """Values [K] of clients [K], divided by the usual value; remembers that and each client's last value.
 
     Zeros are ignored, as they have no effect. Rejected values are remembered, too: if most clients change,
     what was unusual becomes usual. Each client has one value there, its last, so that a client that is asked
@@ -225,7 +225,7 @@ def _compare(
 
 
 def _others(values: Tensor) -> Tensor:
-    """The largest of the others' values [K]: in a small round, a value that two clients share is usual."""
+    """The largest of the others' values [K]: in a small round, a value is usual if two clients have it."""
     zero = values.new_zeros(1)
     return torch.stack([torch.cat([zero, values[:k], values[k + 1 :]]).max() for k in range(len(values))])
 

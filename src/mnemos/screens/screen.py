@@ -20,9 +20,9 @@ class Screen(Part):
     fewest: ClassVar[int] = 1
     """How many updates it needs to compare them."""
     remembers: ClassVar[bool] = False
-    """Whether updates of earlier rounds count among these if a round has fewer."""
+    """Whether it also compares with updates of earlier rounds, if a round has fewer."""
     in_step: ClassVar[bool] = True
-    """Whether all clients of a round must have received the same model, unlike asynchronous ones."""
+    """Whether all clients of a round must start from the same model, which asynchronous ones don't."""
 
     @abstractmethod
     def judge(self, cohort: Cohort, last: Tensor, memory: State) -> dict[int, str]:

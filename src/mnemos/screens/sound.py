@@ -83,7 +83,7 @@ class Form:
         return self.flaws([(update, asked, trained)])[0]
 
     def flaws(self, updates: Sequence[tuple[TrainReply, Asked, bool]]) -> list[str | None]:
-        """Why each of several updates can't be used; the program waits for a device once for all of them."""
+        """`flaw` of several updates; on a device it waits once for all of them."""
         found = [self._malformed(update, asked, trained) for update, asked, trained in updates]
         formed = [index for index, flaw in enumerate(found) if flaw is None]
         finite = _all_finite([self._tensors(updates[index][0]) for index in formed])
@@ -96,7 +96,7 @@ class Form:
         return [update.delta, update.buffers, *(update.change[name] for name in self._change)]
 
     def _malformed(self, update: TrainReply, asked: Asked, trained: bool) -> str | None:
-        """The flaw that an update has before its numbers are looked at."""
+        """The flaw of an update that shows without reading its tensors' numbers."""
         if update.client != asked.client:
             return "of another client"
         if update.round != asked.round:

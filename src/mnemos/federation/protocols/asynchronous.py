@@ -15,62 +15,62 @@ from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
 from mnemos.clocks.event_schedule import EventSchedule, InFlight, Turn
-from mnemos.clocks.in_flight import ClientsInFlight
+from mnemos.clocks.in_flight import ClientsInFlight, Versions
 from mnemos.engines.engine import Lost
 from mnemos.federation.groups import Group
 from mnemos.federation.protocols.protocol import RoundProtocol
 from mnemos.federation.retries import spoilt
 from mnemos.federation.round import Attempt, GroupResult, RoundContext, RoundResult, rejected
 from mnemos.measures.measure import Record
-from mnemos.methods.exchange import Broadcast, Server, TrainReply
+from mnemos.methods.exchange import Server, TrainReply
 from mnemos.screens.sound import NOT_FINITE
 
 _SPOILT = "spoilt"
-"""Clients that were due since the last finite update, and how many updates each has sent that weren't."""
+"""The clients that were due since the last finite update, with how many updates of each weren't finite."""
 _PATIENCE = 10
-"""Updates in a row that may be not finite, however few clients train at a time."""
+"""A run doesn't end before this many updates in a row weren't finite, however few clients train at a time."""
 
 Replies = Mapping[int, TrainReply | Lost]
-"""What clients have computed, or why one couldn't."""
+"""What each client has computed, or why it couldn't."""
 
 
 class AsynchronousRounds(RoundProtocol):
     """The server moves when the clock's buffer is full.
 
-    What a client computes is determined when it is sent its model. So it is computed when the first of the
-    clients that are training is due, together with all others, as one cohort: cores are kept busy even
-    where the server moves for each single update.
+    An update is determined when its client is sent a model, so it can be computed at any time until it is
+    due. When one is due that is missing, the engine computes all that are missing, as one cohort. That keeps
+    the cores busy even if the server moves after every single update.
     """
 
     def __init__(self, group: Group, schedule: EventSchedule) -> None:
         self._group, self._schedule = group, schedule
 
     def run(self, ctx: RoundContext) -> RoundResult:
-        """Send models to free clients, take in those that are due, weigh them by staleness, and move."""
+        """Send models to free clients, take in updates that are due, weigh them by staleness, and move."""
         (server,) = ctx.servers
         before = ClientsInFlight.of(server.protocol, server.model.device)
         turn = self._schedule.turn(ctx.round, before.standing)
-        sent = {**before.sent, ctx.round - 1: self._group.broadcast(ctx.round, server, 1)}
-        replies = self._computed(ctx, before, turn, sent)
-        result = self._aggregated(ctx, turn, sent, replies)
-        result.received = self._group.bytes_received(result.server) * len(turn.sent)
+        versions = {**before.versions, ctx.round - 1: self._group.broadcast(ctx.round, server, 1)}
+        replies = self._computed(ctx, before, turn, versions)
+        result = self._aggregated(ctx, turn, versions, replies)
+        result.bytes_down = self._group.bytes_down(result.server) * len(turn.started)
         result.records.append(Record(ctx.round, "time", turn.after.time))
         late = {job.client: replies.get(job.client) for job in turn.after.in_flight}
         updates = {client: reply for client, reply in late.items() if isinstance(reply, TrainReply)}
-        protocol = ClientsInFlight(turn.after, sent, updates).state()
+        protocol = ClientsInFlight(turn.after, versions, updates).state()
         protocol[_SPOILT] = self._count_spoilt(ctx, server, result)
         result.server = replace(result.server, protocol=protocol)
         return RoundResult((result,))
 
     def _computed(
-        self, ctx: RoundContext, before: ClientsInFlight, turn: Turn, sent: Mapping[int, Broadcast]
+        self, ctx: RoundContext, before: ClientsInFlight, turn: Turn, versions: Versions
     ) -> Replies:
-        """What the clients that are due have computed, and perhaps others; all that isn't yet, at once."""
+        """The replies of all clients that are due, and maybe others; computes all missing ones at once."""
         replies: dict[int, TrainReply | Lost] = dict(before.updates)
         if any(job.client not in replies for job in turn.arrived):
             missing = {
-                job.client: sent[job.version]
-                for job in (*before.standing.in_flight, *turn.sent)
+                job.client: versions[job.version]
+                for job in (*before.standing.in_flight, *turn.started)
                 if job.client not in replies and not self._vanishes(job)
             }
             requests = self._group.requests(ctx, missing, {})
@@ -80,16 +80,14 @@ class AsynchronousRounds(RoundProtocol):
     def _vanishes(self, job: InFlight) -> bool:
         return self._group.experiment.vanishes(job.client, job.version + 1)
 
-    def _aggregated(
-        self, ctx: RoundContext, turn: Turn, sent: Mapping[int, Broadcast], replies: Replies
-    ) -> GroupResult:
-        """Screen and fold the updates that are due: those computed from an older model with less weight."""
+    def _aggregated(self, ctx: RoundContext, turn: Turn, versions: Versions, replies: Replies) -> GroupResult:
+        """Screen and fold the updates that are due; one from an older model has less weight."""
         (server,), clock = ctx.servers, self._schedule.clock
-        arrived = {job.client: sent[job.version] for job in turn.arrived}
+        arrived = {job.client: versions[job.version] for job in turn.arrived}
         staleness = {job.client: ctx.round - 1 - job.version for job in turn.arrived}
 
         def discount(update: TrainReply) -> TrainReply:
-            """α s(τ) Δ, with Δ taken from where the server is by now if the clock applies models."""
+            """α s(τ) Δ; if the clock mixes models, Δ is taken from the server's present model."""
             delta, weight = update.delta, clock.weight(staleness[update.client])
             if clock.mixes_models:
                 delta = delta + (arrived[update.client].model - server.model)
@@ -110,17 +108,18 @@ class AsynchronousRounds(RoundProtocol):
         return result
 
     def _count_spoilt(self, ctx: RoundContext, before: Server, result: GroupResult) -> Tensor:
-        """How many updates in a row were not finite, by client [n, 2]; where nothing else comes, it ends.
+        """(client, its updates that weren't finite) [n, 2], since the last finite update of any client.
 
-        There is no other cohort to try, so the server waits for as many updates as several cohorts would
-        have; and more than half of the clients that were due in that time must have sent such updates.
+        Raises the error that ends the run if all updates were not finite for too long. There is no other
+        cohort to ask, so the server waits for as many updates as several cohorts would send, and until more
+        than half of the clients that were due have sent such updates.
         """
         counts: Counter[int] = Counter()
         astray = {record.client for record in result.records if record.name == rejected(NOT_FINITE)}
         if astray.issuperset(result.arrived):
             counts = Counter(dict(before.protocol[_SPOILT].tolist()) if _SPOILT in before.protocol else {})
             for client in (record.client for record in result.records if record.client is not None):
-                counts[client] += client in astray  # or it was dropped: no other client has a record
+                counts[client] += client in astray  # or it was dropped: others have no record
             enough = max(_PATIENCE, (self._group.experiment.retries + 1) * self._schedule.slots)
             if counts.total() >= enough and 2 * sum(map(bool, counts.values())) > len(counts):
                 raise spoilt(ctx.round)

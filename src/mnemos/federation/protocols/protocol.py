@@ -8,8 +8,8 @@ from mnemos.federation.round import RoundContext, RoundResult
 
 
 class RoundProtocol(ABC):
-    """How a round proceeds, from the servers before it to what it has come to."""
+    """How a round proceeds, from the servers before it to its result."""
 
     @abstractmethod
     def run(self, ctx: RoundContext) -> RoundResult:
-        """One round; new client states are held, and not yet committed."""
+        """Run one round; new client states are held, not committed."""

@@ -1,4 +1,4 @@
-"""Synchronous rounds: the server sends its model to a cohort and waits for it."""
+"""Synchronous rounds: the server sends its model to a cohort and waits for the answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mnemos.federation.round import GroupResult, RoundContext, RoundResult
 
 
 class SynchronousRounds(RoundProtocol):
-    """Rounds of a cohort that is asked at once; with too few updates, others are asked."""
+    """The server asks a whole cohort at once, and other clients if it gets too few updates."""
 
     def __init__(self, groups: Sequence[Group], retries: Retries) -> None:
         """`groups`: one for each model; an ordinary federation has one."""

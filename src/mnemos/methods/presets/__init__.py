@@ -1,1 +1,1 @@
-"""Published methods, one a file, with the parts that are theirs."""
+"""Published methods, one per file, each with its own parts."""

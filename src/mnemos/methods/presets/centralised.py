@@ -16,10 +16,10 @@ from mnemos.optim.local import Local, round_steps
 
 @methods.register("centralised")
 class Centralised(FedAvg):
-    """What a federation gives up: the same model and training, without clients.
+    """The same model and training without clients, to show what a federation gives up.
 
-    A round is a stretch of ordinary training on the union of the clients' samples, and the optimiser's state
-    is kept from one to the next.
+    A round is some steps of ordinary training on the union of the clients' samples. The optimiser's state is
+    kept between rounds.
     """
 
     budget: Literal["cohort", "client"] = Field(
@@ -28,7 +28,7 @@ class Centralised(FedAvg):
     )
 
     def training(self, local: Local) -> Local:
-        """With an optimiser that goes on."""
+        """The experiment's, with an optimiser that keeps its state."""
         return super().training(local).model_copy(update={"optimizer_state": "kept"})
 
     def pooled_training(self, local: Local, flow: Flow, cohort: int) -> Local:

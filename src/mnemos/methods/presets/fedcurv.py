@@ -111,7 +111,7 @@ class Curvature(Term):
 
 @methods.register("fedcurv")
 class FedCurv(FedAvg):
-    """FedAvg whose clients keep parameters that matter to other clients, by their curvature."""
+    """FedAvg whose clients keep the parameters that matter to other clients, measured by curvature."""
 
     strength: float = Field(1e-3, ge=0, description="λ of the curvature term")
     include_self: bool = Field(False, description="sum over the client's own curvature too")

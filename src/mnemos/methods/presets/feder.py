@@ -55,7 +55,7 @@ class LayerMetric(Weighting):
 
     @property
     def by_upload(self) -> bool:
-        """By its model."""
+        """Its weight depends on its model."""
         return True
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
@@ -171,7 +171,7 @@ class NetworkRank(Weighting):
 
     @property
     def by_upload(self) -> bool:
-        """By its model."""
+        """Its weight depends on its model."""
         return True
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:

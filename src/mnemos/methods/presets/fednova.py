@@ -78,7 +78,7 @@ class Normalised(ServerStep):
             )
 
     def warnings(self, local: Local) -> tuple[str, ...]:
-        """A momentum of earlier rounds moves the client too."""
+        """A warning if the optimiser keeps its momentum, by which earlier rounds move the client, too."""
         if not (isinstance(local.optimizer, Sgd) and local.optimizer.momentum and local.keeps):
             return ()
         return (
@@ -97,7 +97,7 @@ class Normalised(ServerStep):
     def plausible(
         self, update: TrainReply, received: State, local: Local, rates: Callable[[], Rates]
     ) -> bool:
-        """aᵢ lies between what its steps come to at the round's smallest rate and at its largest."""
+        """Whether aᵢ is between that of its steps at the round's smallest rate and at its largest."""
         factors = [rate / local.lr for _, rate in rates()]
         least, most = (
             effective_steps(local.optimizer, ((update.steps, factor),))
@@ -117,6 +117,6 @@ class Normalised(ServerStep):
 
 @methods.register("fednova")
 class FedNova(FedAvg):
-    """FedAvg for local training of unequal length, with a mean that it doesn't bias."""
+    """FedAvg for clients with different numbers of local steps, without a bias towards those with more."""
 
     server: Annotated[ServerStep, server_steps] = Normalised()

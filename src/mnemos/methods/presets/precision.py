@@ -49,7 +49,7 @@ class Precision(Weighting):
 
     @property
     def by_upload(self) -> bool:
-        """By the variances that it tells."""
+        """Its weight depends on the variances that it sends."""
         return True
 
     @property

@@ -39,7 +39,7 @@ class KeepTrace(Correction):
 
     @property
     def data_pass_at(self) -> When:
-        """The gradient of all samples is taken at the last point."""
+        """The gradient of all samples is taken at the trained model."""
         return "end"
 
     @property
@@ -48,7 +48,7 @@ class KeepTrace(Correction):
         return _GRADIENT if self.order == "exact" else None
 
     def training(self, local: Local) -> Local:
-        """One epoch less, because the gradient takes the place of the last one."""
+        """One epoch less, because the gradient of all samples replaces the last epoch."""
         if local.steps is not None:
             return local
         if local.epochs == 1:
@@ -92,7 +92,7 @@ class KeepTrace(Correction):
 
 @methods.register("uga")
 class Uga(FedAvg):
-    """FedAvg of gradients through the local steps, by the received model x: x ← x − η_g Σ pₖ gₖ."""
+    """FedAvg of gradients through the local steps, taken at the received model x: x ← x − η_g Σ pₖ gₖ."""
 
     correction: Annotated[Correction, corrections] = KeepTrace()
     server: Annotated[ServerStep, server_steps] = ServerSgd(lr=0.1)

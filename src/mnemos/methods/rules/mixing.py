@@ -82,13 +82,13 @@ class Bucketing(Mixing):
     size: int = Field(2, ge=1, description="updates in a bucket")
 
     def fewest(self, rows: int) -> int:
-        """As many as fill all buckets but one, and one more."""
+        """Enough to fill all buckets but the last, and one more."""
         return self.size * (rows - 1) + 1
 
     def mix(
         self, deltas: Tensor, weights: Tensor, clients: list[int], occasion: Occasion
     ) -> tuple[Tensor, Tensor]:
-        """The mean of each bucket, which are drawn at random."""
+        """The mean of each bucket; buckets are drawn at random."""
         generator = rng.generator(occasion.seed, "buckets", occasion.round)
         by_client = torch.tensor(clients).argsort(stable=True)
         order = by_client[torch.randperm(len(clients), generator=generator)]

@@ -39,7 +39,7 @@ class Together(Rule):
 
     @property
     def fewest(self) -> int:
-        """As many updates as make three rows, because of two neither can outvote the other."""
+        """Enough updates for three rows: of two rows, neither can outvote the other."""
         return self.before.fewest(3)
 
     def during(self, occasion: Occasion) -> Self:
@@ -55,7 +55,7 @@ class Together(Rule):
         return rule
 
     def bad_rows(self, share: float, rows: int) -> int:
-        """f, the number of rows that may be bad: the number of clients that may be, ⌈share · K⌉."""
+        """f, the number of rows that may be bad; as many as clients that may be bad, ⌈share · K⌉."""
         return largest_bad(share, self._clients or rows)
 
     @abstractmethod

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mnemos.federation.retries import REPEATED
+from mnemos.federation.records import REPEATED
 from mnemos.federation.round import NOTED
 from mnemos.report.average import mean_of
 from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash
