@@ -1,4 +1,4 @@
-"""How long engines take for a few steps of a few clients: what a choice between them goes by."""
+"""How long engines take for a few steps of a few clients, by which one of them is chosen."""
 
 from __future__ import annotations
 
