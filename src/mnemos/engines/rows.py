@@ -224,11 +224,11 @@ def _together(states: list[State]) -> State:
 
 
 def _rates(requests: Sequence[TrainRequest], workloads: Sequence[LocalWorkload]) -> list[Rates]:
-    """Each client's learning rates; worked out once for clients with the same round and numbers of steps."""
+    """Each client's learning rates; worked out once for clients with the same rate, round and steps."""
     known: dict[tuple[object, ...], Rates] = {}
     found = []
     for request, todo in zip(requests, workloads, strict=True):
-        key = request.round, request.steps, todo.steps, len(todo.epoch)
+        key = request.plan.local.lr, request.round, request.steps, todo.steps, len(todo.epoch)
         if key not in known:
             known[key] = rates(request, todo)
         found.append(known[key])
