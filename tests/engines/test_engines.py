@@ -7,7 +7,6 @@ import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,12 +15,12 @@ from torch import nn
 from mnemos.client.messages import reply_from_bytes, reply_to_bytes
 from mnemos.client.trainer import Trainer, train_message
 from mnemos.data.dataset import Dataset, Source, Split
-from mnemos.engines import auto, devices
+from mnemos.engines import auto, beside, devices, trials
 from mnemos.engines.auto import Auto
-from mnemos.engines.beside import Beside, find
-from mnemos.engines.engine import ClientError
+from mnemos.engines.beside import Beside, compiled_wanted, find, recall_engine, want_compiled
+from mnemos.engines.engine import ClientError, Runner
 from mnemos.engines.serial import Serial
-from mnemos.engines.trials import Trial
+from mnemos.engines.trials import Trial, time_steps
 from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment, load_experiment
 from mnemos.federation.federation import Federation
@@ -263,7 +262,7 @@ def test_auto_says_what_it_took_and_remembers_it(tmp_path, monkeypatch):
 def test_auto_does_not_try_vmap_where_calls_cost_little(tmp_path, monkeypatch):
     """A large model's step takes long by itself, and to time it once more with `vmap` would take minutes."""
     monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
-    monkeypatch.setattr(auto, "_LARGE", 0.0)
+    monkeypatch.setattr(auto, "LARGE", 0.0)
     federation = Federation(experiment("auto"))
     with federation.open() as runner:
         federation.advance(runner)
@@ -291,6 +290,7 @@ PUBLIC = {"data": "digits", "model": "cnn", "partition": {"name": "iid", "client
 def test_compiling_is_tried_beside_a_long_run_and_ends_with_it(tmp_path, monkeypatch):
     monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(auto, "LARGE", 0.0)  # no vmap
     federation = Federation(experiment("auto", **PUBLIC, rounds=10_000_000))
     with federation.open() as runner:
         federation.advance(runner)  # which doesn't wait for it
@@ -316,22 +316,75 @@ def test_what_was_tried_beside_a_run_is_for_the_next(tmp_path, monkeypatch, seco
     """Of 100 s for the run's steps compiling saves 90, and so pays if it takes less."""
     monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: SimpleNamespace(kill=int, wait=int))
+    monkeypatch.setattr(Beside, "_start", lambda *_: None)
     monkeypatch.setattr(torch, "compile", lambda module: module)
     requests = requests_of(experiment("serial", **PUBLIC))
-    beside = Beside("some work", Serial(device="cpu"), requests, steps=10)
+    want_compiled("work")
+    Beside("work", Serial(device="cpu"), requests, clients=1, steps=10)
 
-    def times(runner, _requests):
-        compiled = runner.engine.compile
-        return Trial(runner.engine, step=1.0 if compiled else 10.0, warming=seconds if compiled else 0.1)
+    def times(engine, _runner, _requests):
+        return Trial(engine, 1.0, compiling=seconds) if engine.compile else Trial(engine, 10.0)
 
-    monkeypatch.setattr("mnemos.engines.beside.time_steps", times)
+    monkeypatch.setattr(beside, "time_steps", times)
     (folder,) = tmp_path.glob("mnemos-beside-*")
     assert type(find(folder)).name == name
-    known = json.loads((tmp_path / "engines.json").read_text())["some work"]
-    assert (known["name"], known["compile"]) == (name, name == "threads")
-    beside.close()
     assert not folder.exists()
+    known = recall_engine("work")
+    assert (type(known).name, known.compile) == (name, name == "threads")
+    assert not compiled_wanted("work")
+
+
+def test_a_trial_that_was_not_finished_is_made_beside_the_next_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
+    monkeypatch.setattr(auto, "LARGE", 0.0)  # no vmap
+    started = []
+    monkeypatch.setattr(Beside, "_start", lambda _self, folder: started.append(folder))
+    for _ in range(2):
+        train(experiment("auto", **PUBLIC, rounds=10_000_000), rounds=1)
+    assert len(started) == 2
+
+
+def test_what_is_tried_beside_a_run_cannot_end_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
+    monkeypatch.setattr(auto, "LARGE", 0.0)  # no vmap
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    server, _ = train(experiment("auto", **PUBLIC, rounds=10_000_000), rounds=1)
+    assert server.model.isfinite().all()
+
+
+def test_no_engine_is_taken_from_the_cache_but_the_known_ones(tmp_path, monkeypatch):
+    """A compiled one only where there is a compiler; and none that would be imported."""
+    monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
+    kept = {
+        "a": {"name": "evil:Engine"},
+        "b": {"name": "auto"},
+        "c": 7,
+        "d": {"name": "serial", "compile": True},
+    }
+    (tmp_path / "engines.json").write_text(json.dumps(kept))
+    assert recall_engine("d") == Serial(compile=True)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    for key in kept:
+        with pytest.raises(ConfigError):
+            recall_engine(key)
+
+
+def test_a_pass_over_the_data_is_no_part_of_a_step(monkeypatch):
+    """A round of n steps takes 2 + 0.1 n seconds: 2 beside the steps, of 4 clients."""
+    clock = [0.0]
+
+    class Slow(Runner):
+        def run(self, cohort):
+            requests = list(cohort)
+            clock[0] += (2 + 0.1 * requests[0].plan.local.steps) * len(requests)
+            return iter(requests)
+
+    requests = requests_of(experiment("serial"))
+    monkeypatch.setattr(trials, "LARGE", 10.0)
+    monkeypatch.setattr(trials, "_SLOW", 100.0)
+    monkeypatch.setattr(trials.time, "perf_counter", lambda: clock[0])
+    found = time_steps(Serial(), Slow(Serial(), requests[0].plan), requests)
+    assert (found.step, found.beside, found.alone) == pytest.approx((0.1, 2.0, 2.1))
 
 
 def test_auto_with_exact_stays_with_the_reference_arithmetic():

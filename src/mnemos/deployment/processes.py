@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import http.client
 import os
 import secrets
-import signal
 import socket
 import ssl
 import subprocess
@@ -19,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mnemos.common.parent import end_with_parent
 from mnemos.deployment.keys import CA, OWNER_KEY, SERVER, SERVER_KEY
 from mnemos.errors import ConfigError, MnemosError
 
@@ -46,7 +45,7 @@ class FlowerProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
 
     @property
@@ -194,10 +193,3 @@ def _check_tls(address: str, error: OSError, *, plain: bool) -> None:
         raise MnemosError(f"{address} doesn't speak TLS") from None
     if isinstance(cause, ConnectionResetError) and plain:
         raise MnemosError(f"{address} doesn't take a plain connection") from None
-
-
-def _end_with_parent() -> None:
-    """On Linux, have the kernel kill this process when the process that started it ends."""
-    if sys.platform == "linux":
-        set_death_signal = 1
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)

@@ -21,12 +21,17 @@ from mnemos.client.trainer import fresh_model
 from mnemos.common.cores import cores
 from mnemos.common.devices import CPU
 from mnemos.data.dataset import Dataset
-from mnemos.data.folder import recall, remember
-from mnemos.engines.beside import MEMORY, Beside
+from mnemos.engines.beside import (
+    Beside,
+    compiled_wanted,
+    recall_engine,
+    remember_fastest,
+    want_compiled,
+)
 from mnemos.engines.devices import DeviceEngine
 from mnemos.engines.engine import Engine, Lost, Runner, Work, engines
 from mnemos.engines.threads import one_by_one
-from mnemos.engines.trials import Trial, time_steps
+from mnemos.engines.trials import LARGE, Trial, time_steps
 from mnemos.engines.vmap import Vmap
 from mnemos.errors import MnemosError
 from mnemos.methods.exchange import TrainReply
@@ -34,8 +39,6 @@ from mnemos.version import __version__
 
 _LONG = 600.0
 """If training takes more seconds than this, compiling is tried beside it, which takes a minute or two."""
-_LARGE = 0.05
-"""If a client's step takes more seconds than this, `vmap` isn't tried: it saves calls, which cost less."""
 
 
 @engines.register("auto")
@@ -74,24 +77,38 @@ class AutoRunner(Runner):
 
     def close(self) -> None:
         """Close the chosen engine's runner, and end what is tried beside it."""
-        if self._beside is not None:
-            self._beside.close()
-        if self._chosen is not None:
-            self._chosen.close()
+        try:
+            if self._beside is not None:
+                self._beside.close()
+        finally:
+            if self._chosen is not None:
+                self._chosen.close()
 
     def _choose(self, cohort: list[TrainRequest]) -> None:
         """Open the engine that was chosen for the same work before, or else the fastest."""
-        key = self._key(cohort)
+        key, rounds = self._key(cohort), self._work.rounds
+        clients = len(cohort) * rounds
+        steps = rounds * sum(self._steps(request) for request in cohort)
         try:
-            self._take(engines.parse(recall(MEMORY, key)), "remembered from an earlier run")
+            self._take(recall_engine(key), "remembered from an earlier run")
         except MnemosError:  # there is no record, or it doesn't fit any more
             trials = self._trials(cohort)
-            steps = sum(self._steps(request) for request in cohort) * self._work.rounds
-            best = min(trials, key=lambda trial: trial.seconds(steps))
-            remember(MEMORY, key, best.engine.dump())
+            best = min(trials, key=lambda trial: trial.seconds(clients, steps))
+            remember_fastest(key, best.engine)
             self._take(best.engine, "a client's step takes " + ", ".join(map(str, trials)))
-            if best.step * steps > _LONG and not self._options.exact and self._has_convolutions():
-                self._beside = Beside(key, best.engine, cohort[: 2 * cores()], steps)
+            if best.seconds(clients, steps) > _LONG and self._may_compile():
+                want_compiled(key)
+        if compiled_wanted(key):
+            self._beside = Beside(key, self.engine, cohort[: 2 * cores()], clients, steps)
+
+    def _may_compile(self) -> bool:
+        """Whether compiling could pay: on the CPU, for a model with convolutions, client by client.
+
+        Beside a run on another device, a second process would need memory there.
+        """
+        if not self._on_cpu or self._options.exact or self.plan.arithmetic.vmap:
+            return False
+        return any(isinstance(part, _ConvNd) for part in fresh_model(self.plan, self._dataset).modules())
 
     def _take(self, engine: Engine, why: str) -> None:
         self._chosen = engine.open(self.plan, self._dataset, self._work)
@@ -101,7 +118,7 @@ class AutoRunner(Runner):
         """The times of the candidates; at least one."""
         trials: list[Trial] = []
         self._try(one_by_one(self._work, self._options), cohort, trials)
-        if not self.plan.local.optimizer.vectorised or self._options.exact or trials[0].step > _LARGE:
+        if not self.plan.local.optimizer.vectorised or self._options.exact or trials[0].alone > LARGE:
             return trials
         self._try(Vmap(device=self._device), cohort, trials)
         if self._on_cpu and cores() > 1 and len(trials) > 1 and trials[1].step < 2 * trials[0].step:
@@ -111,15 +128,11 @@ class AutoRunner(Runner):
     def _steps(self, request: TrainRequest) -> int:
         return self.plan.local.round_steps(len(request.samples))
 
-    def _has_convolutions(self) -> bool:
-        """Whether compiling has ever paid for such a model."""
-        return any(isinstance(part, _ConvNd) for part in fresh_model(self.plan, self._dataset).modules())
-
     def _try(self, engine: Engine, cohort: list[TrainRequest], trials: list[Trial]) -> None:
         """Time an engine and append the result to `trials`; an engine that fails is left out."""
         try:
             with engine.open(self.plan, self._dataset, self._work) as runner:
-                trials.append(dataclasses.replace(time_steps(runner, cohort), engine=engine))
+                trials.append(time_steps(engine, runner, cohort))
         except (MnemosError, RuntimeError):
             if not trials:  # the first candidate can run any model, so its error is the experiment's
                 raise

@@ -1,15 +1,17 @@
 """Compiled engines, tried in a process of its own beside a run: `python -m mnemos.engines.beside FOLDER`.
 
-Compiling takes a minute or two, and a run doesn't wait for it. The process has the lowest priority,
-times the engine in use and the compiled ones under the same conditions, and leaves its finding where the next
-run of the same kind looks for it. It ends with the run.
+Compiling takes a minute or two, and a run doesn't wait for it. The process has the lowest priority, times the
+engine in use and the compiled ones under the same conditions, and leaves its finding where the next run of
+the same kind looks for it. It ends with the run.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,79 +21,137 @@ from pathlib import Path
 
 from mnemos.client.messages import TrainRequest
 from mnemos.common.cores import cores
+from mnemos.common.files import try_lock
+from mnemos.common.parent import end_with_parent
 from mnemos.common.plain import parse_json
-from mnemos.data.folder import remember
+from mnemos.data.folder import cache_folder, recall, remember
 from mnemos.data.load import load
 from mnemos.engines.engine import Engine, Work, engines
 from mnemos.engines.serial import Serial
 from mnemos.engines.threads import Threads
 from mnemos.engines.trials import time_steps
-from mnemos.errors import MnemosError
+from mnemos.errors import ConfigError, MnemosError
 
-MEMORY = "engines.json"
+_MEMORY = "engines.json"
 """The file of the cache folder that says which engine is the fastest for which work."""
+_LOCK = "engines.lock"
+_KNOWN = ("serial", "threads", "vmap")
+"""The engines that are looked for in the file: it is not a place from which other code is imported."""
 _LOWEST = 19
 _WORK, _REQUESTS = "work.json", "request-*"
 
 
+def recall_engine(key: str) -> Engine:
+    """The engine that was the fastest for a kind of work; a ConfigError if there is none that fits."""
+    known = recall(_MEMORY, key)
+    if not isinstance(known, dict) or known.get("name") not in _KNOWN:
+        raise ConfigError("no engine is known")
+    if known.get("compile") and not _has_compiler():
+        raise ConfigError("the engine that is known needs a compiler")
+    return engines.parse(known)
+
+
+def remember_fastest(key: str, engine: Engine) -> None:
+    """Keep the engine for later runs of the same kind of work."""
+    remember(_MEMORY, key, engine.dump())
+
+
+def want_compiled(key: str) -> None:
+    """Keep in mind that compiled engines are worth a trial for a kind of work, now or beside a later run."""
+    remember(_MEMORY, _tried(key), False)
+
+
+def compiled_wanted(key: str) -> bool:
+    """Whether compiled engines are worth a trial that wasn't finished yet, and can be tried."""
+    return recall(_MEMORY, _tried(key)) is False and _has_compiler()
+
+
+def _tried(key: str) -> str:
+    """Where it is kept whether compiled engines were tried for a kind of work."""
+    return f"{key} compiled"
+
+
+def _has_compiler() -> bool:
+    """Whether there is a C++ compiler, which compiled models need on a CPU."""
+    return shutil.which(os.environ.get("CXX") or "g++") is not None
+
+
 class Beside:
-    """A process that tries compiled engines."""
+    """A process that tries compiled engines. If it can't be started, nothing is tried."""
 
-    def __init__(self, key: str, engine: Engine, requests: Sequence[TrainRequest], steps: int) -> None:
-        """`engine`: the one in use; `requests`: to be timed; `steps`: that all clients make in the run.
-
-        A client's part that can't be sent to another process can't be tried: then nothing is.
-        """
-        self._folder = Path(tempfile.mkdtemp(prefix="mnemos-beside-"))
+    def __init__(
+        self, key: str, engine: Engine, requests: Sequence[TrainRequest], clients: int, steps: int
+    ) -> None:
+        """`engine`: the one in use; `requests`: those to be timed; `clients`, `steps`: of the whole run."""
+        self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        work = {"key": key, "engine": engine.dump(), "steps": steps}
         try:
+            self._folder = Path(tempfile.mkdtemp(prefix="mnemos-beside-"))
+            work = {"key": key, "engine": engine.dump(), "clients": clients, "steps": steps}
             (self._folder / _WORK).write_text(json.dumps(work))
             for index, request in enumerate(requests):
                 (self._folder / _REQUESTS.replace("*", str(index))).write_bytes(request.to_bytes())
-            # This program with a folder of its own: no shell, nothing from outside.
-            self._process = subprocess.Popen(  # nosec B603
-                [sys.executable, "-m", "mnemos.engines.beside", str(self._folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is the run's
-            )
-        except (OSError, MnemosError, ValueError):
+            self._process = self._start(self._folder)
+        except Exception:  # a run doesn't fail for want of what it doesn't need
             self.close()
+        except BaseException:
+            self.close()
+            raise
 
-    def wait(self, seconds: float) -> int | None:
-        """Wait until it is done: its exit code, or None if it was never started."""
-        return None if self._process is None else self._process.wait(seconds)
+    def _start(self, folder: Path) -> subprocess.Popen[bytes]:
+        nice = shutil.which("nice")  # from its first import on
+        first = [nice, "-n", str(_LOWEST)] if nice else []
+        # This program with a folder of its own: no shell, nothing from outside.
+        return subprocess.Popen(  # nosec B603
+            # -P: a file in the current folder must not be imported instead of a library.
+            [*first, sys.executable, "-P", "-m", "mnemos.engines.beside", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },  # so that a user's own parts are found
+            process_group=0,  # Ctrl-C is the run's; and the compiler ends with the process
+        )
 
     def close(self) -> None:
         """End the process, if it is still at work, and remove its files."""
         if self._process is not None:
-            self._process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def find(folder: Path) -> Engine:
-    """Time the engine in use and compiled ones, and remember the one that would finish a run first."""
+def find(folder: Path) -> Engine | None:
+    """Time the engine in use and compiled ones, and remember the one that would finish a run first.
+
+    Returns None if another process is at it. The folder is removed as soon as it is read.
+    """
     work = parse_json((folder / _WORK).read_bytes())
     requests = [TrainRequest.from_bytes(path.read_bytes()) for path in sorted(folder.glob(_REQUESTS))]
-    plan, used = requests[0].plan, engines.parse(work["engine"])
-    device = getattr(used, "device", "cpu")
-    candidates: list[Engine] = [used, Serial(compile=True, intra_op=cores(), device=device)]
-    if device == "cpu":
-        candidates.insert(1, Threads(compile=True))
-    dataset, amount = load(plan.data), Work(len(requests), 1)
-    trials = []
-    for engine in candidates:
-        # A machine may have no compiler.
-        with suppress(MnemosError, RuntimeError), engine.open(plan, dataset, amount) as runner:
-            trials.append((time_steps(runner, requests), engine))
-    _, best = min(trials, key=lambda trial: trial[0].seconds(work["steps"]))
-    remember(MEMORY, work["key"], best.dump())
-    return best
+    shutil.rmtree(folder, ignore_errors=True)
+    with (cache_folder() / _LOCK).open("w") as lock:
+        if not try_lock(lock.fileno(), fcntl.LOCK_EX):
+            return None
+        plan, used = requests[0].plan, engines.parse(work["engine"])
+        dataset, amount = load(plan.data), Work(len(requests), 1)
+        trials = []
+        for engine in (used, Threads(compile=True), Serial(compile=True, intra_op=cores(), device="cpu")):
+            try:
+                with engine.open(plan, dataset, amount) as runner:
+                    trials.append(time_steps(engine, runner, requests))
+            except (MnemosError, RuntimeError):  # a model that can't be compiled
+                if engine is used:  # without it there is nothing to compare with
+                    raise
+        best = min(trials, key=lambda trial: trial.seconds(work["clients"], work["steps"])).engine
+        remember_fastest(work["key"], best)
+        remember(_MEMORY, _tried(work["key"]), True)
+        return best
 
 
 if __name__ == "__main__":
-    os.nice(_LOWEST)
+    end_with_parent()
     find(Path(sys.argv[1]))

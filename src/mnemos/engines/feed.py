@@ -41,7 +41,7 @@ class Fed(NamedTuple):
     batch: Batch
     sizes: Tensor
     """How many samples each client has in it [K], on the host."""
-    weights: int | Tensor
+    counts: int | Tensor
     """The same on the device of the batches; one number if it is the same for all clients."""
 
 
@@ -54,7 +54,7 @@ class _Planned(NamedTuple):
     """For each place in the batches [K, B], the index of its sample in `draw`; None: K times B in order."""
     mask: Tensor | None
     """1.0 for samples, 0.0 for what only fills up a batch [K, B]; None: all are samples."""
-    weights: Tensor | None
+    counts: Tensor | None
     """How many samples each client has [K]; None: all have the same number."""
     parts: State
     """What the method's parts have drawn, with one row per client."""
@@ -148,7 +148,7 @@ class Feed:
             return {name: torch.stack([parts[name] for parts in drawn]) for name in drawn[0]}
 
         return (
-            step._replace(parts=stacked(len(own) if step.weights is None else len(step.weights)))
+            step._replace(parts=stacked(len(own) if step.counts is None else len(step.counts)))
             for step in planned
         )
 
@@ -156,7 +156,7 @@ class Feed:
         """The steps with their samples; sent to the device block by block."""
         for block in in_blocks(planned, self._device):
             # The sizes of a step's batches are needed on the host, too.
-            host = [step.weights for step in block]
+            host = [step.counts for step in block]
             for step, sizes in zip(send(block, self._device), host, strict=True):
                 yield self._filled(load, step, sizes)
 
@@ -170,9 +170,9 @@ class Feed:
             x, labels = x[step.source], labels[step.source]
         if self._maps is not None:
             labels = self._maps[: len(labels)].gather(1, labels)
-        weights = x.shape[1] if step.weights is None else step.weights
+        counts = x.shape[1] if step.counts is None else step.counts
         sizes = torch.full((len(x),), x.shape[1]) if sizes is None else sizes
-        return Fed(Batch(x, labels, step.mask, step.parts), sizes, weights)
+        return Fed(Batch(x, labels, step.mask, step.parts), sizes, counts)
 
     def _label_maps(self) -> Tensor | None:
         """The class that each client takes each class for [K, classes]; None: all know their labels."""
@@ -191,7 +191,7 @@ def _alike(workloads: Sequence[LocalWorkload]) -> bool:
 
 
 def _places(sizes: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
-    """(`source`, `mask`, `weights`) of batches of these sizes, whose samples are laid end to end."""
+    """(`source`, `mask`, `counts`) of batches of these sizes, whose samples are laid end to end."""
     width = int(sizes.max())
     if int(sizes.min()) == width:
         return None, None, sizes

@@ -16,7 +16,6 @@ from mnemos.client.messages import Plan, TrainRequest
 from mnemos.client.reply import Trained, optimizer_state, views
 from mnemos.client.step import Step, Trainees
 from mnemos.client.workload import LocalWorkload, rates, step_rates, workload
-from mnemos.common.compiler import without_compiler
 from mnemos.common.devices import CPU, send
 from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
@@ -82,7 +81,7 @@ class Rows(Trainees):
         self.losses, self._seen = torch.zeros(len(requests), device=device), torch.zeros(len(requests))
         self._client, self._dims = stack(self._clients)
         self._rates = _rates(self._requests, self._workloads)
-        # Not itself at first: a cycle would keep a chunk in memory until the next one needs it.
+        # None, and not these rows themselves: a cycle would keep a chunk in memory for longer than it is used.
         self._narrowed: Rows | None = None
 
     @property
@@ -94,7 +93,8 @@ class Rows(Trainees):
         """The first rows, in the same memory."""
         if count == len(self.parameters):
             return self
-        if self._narrowed is None or count != len(self._narrowed.parameters):  # as in the step before
+        # The rows of the step before are kept, as the next step has the same ones, as a rule.
+        if self._narrowed is None or count != len(self._narrowed.parameters):
             rows = copy.copy(self)
             rows.parameters, rows.buffers = self.parameters[:count], self.buffers[:count]
             rows.optimizer = {name: values[:count] for name, values in self.optimizer.items()}
@@ -109,11 +109,14 @@ class Rows(Trainees):
         paces = [step_rates(pace) for pace in self._rates]
         counts = local.optimizer.counts_epochs
         ends = [frozenset(todo.ends) if counts else frozenset() for todo in self._workloads]
-        for step, (batch, sizes, weights) in enumerate(self._feed.training()):
-            active = len(sizes)
-            self._seen[:active] += sizes
+        for step, fed in enumerate(self._feed.training()):
+            active = len(fed.sizes)
+            self._seen[:active] += fed.sizes
             over = [row for row in range(active) if step + 1 in ends[row]] if counts else ()
-            yield self.first(active), Step(batch, weights, [pace[step] for pace in paces[:active]], over)
+            yield (
+                self.first(active),
+                Step(fed.batch, fed.counts, [pace[step] for pace in paces[:active]], over),
+            )
 
     def samples(self) -> Iterator[tuple[Rows, Batch]]:
         """The batches of one pass over all clients' samples."""
@@ -174,8 +177,7 @@ class Rows(Trainees):
             found: tuple[Tensor, tuple[Tensor, Tensor]] = grad_and_value(loss_of, has_aux=True)(point)
             return found
 
-        with without_compiler():
-            gradients, (losses, buffers) = self.apply(of_one, points, self.buffers, batch)
+        gradients, (losses, buffers) = self.apply(of_one, points, self.buffers, batch)
         self.buffers.copy_(buffers)
         return gradients, losses
 

@@ -65,6 +65,7 @@ def _one_by_one(
 
     The engine gets only the requests of clients that train. The answers of absent clients, and of those
     that pretend to train, are put between the engine's replies, so that the order stays that of the requests.
+    `train` answers each request with exactly one reply or loss, in order.
     """
     waiting: deque[tuple[TrainRequest, Answer | None]] = deque()  # None: the engine trains the client
 

@@ -42,7 +42,7 @@ class Averaging:
         if isinstance(weighting, Single):
             self._fold.add(update, weighting.weigh(update, self._layout))
         else:
-            self._compared.append(replace(update, state={}))  # the client states hold it already
+            self._compared.append(replace(update, state={}))  # its sender's memory isn't needed here
 
     def result(self, round: int) -> tuple[Server, list[Record]]:
         """x ← server step (Σ aₖ Δₖ / Σ aₖ)."""

@@ -48,7 +48,8 @@ class Screening:
 
     def _sound(self, answers: Answers, checks: tuple[Check, ...]) -> Iterator[Answer]:
         """The answers after each update has been checked by itself."""
-        # One by one as they come. On a device in parts, because each check waits for the device.
+        # One by one as they come, so that none has to be kept. On a device in parts, because each check waits
+        # for the device; the guard keeps as many anyway.
         at_once = 1 if self._guard is None or self._form.on_cpu else self._count
         while part := list(islice(answers, at_once)):
             updates = [

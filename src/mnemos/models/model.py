@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from mnemos.common.compiler import defer_compiler
 from mnemos.common.imports import import_path
 from mnemos.common.registry import Part, Registry
 from mnemos.errors import ConfigError
@@ -140,6 +141,7 @@ def build_model(part: Model, shape: tuple[int, ...], classes: int, generator: to
     gives the same weights, the global state is restored, and a user's own initialisation (or pre-trained
     weights) is kept. A forward pass of a copy verifies that samples of this shape give one logit per class.
     """
+    defer_compiler()  # whatever trains begins here
     with seeded(generator):
         module = own_dropout(part.build(shape, classes))
         check_output(module, shape, classes)
