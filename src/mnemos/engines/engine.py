@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
@@ -55,6 +55,12 @@ class Runner(ABC):
     @abstractmethod
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
         """Train the clients of a cohort, and yield an update or a loss for each, in the cohort's order."""
+
+    def agree(self, others: Sequence[Engine]) -> None:
+        """Go on like the runners of other models, which use the same engine with these options.
+
+        They may have found out for themselves how many clients fit into memory.
+        """
 
     def evaluator(self, dataset: Dataset) -> Judge | None:
         """Evaluates models where the clients' samples are; None: the samples are in this process."""
