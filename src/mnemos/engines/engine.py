@@ -83,6 +83,8 @@ class Engine(Part):
     """Whether a runner takes requests with any plan, and not only with the plan that it was opened with."""
     remote: ClassVar[bool] = False
     """Whether clients train where their owners' data is."""
+    devices_elsewhere: ClassVar[bool] = False
+    """Whether clients train in processes that may have other devices than this one."""
 
     exact: bool = Field(False, description="stay with the reference arithmetic: bit-identical results")
 
