@@ -8,11 +8,125 @@ import torch
 from mnemos.data.load import load
 from mnemos.engines.ray.worker import Data, Worker, as_text, own_of, shared_of
 from mnemos.federation.federation import Federation
+from mnemos.models.masks import Masks
 from support import pretend
-from support.lenets import lenet
+from support.lenets import BATCH, CLIENTS, lenet
 
 pretend.install()
 DEVICE = torch.device("pretend", 0)
+DROPPING = "support.dropping:Dropping"
+
+
+def counted(experiment):
+    """What the second round asks of the device."""
+    with closing(Federation(experiment)) as federation, federation.open() as runner:
+        federation.advance(runner)
+        with pretend.counting() as found:
+            federation.advance(runner)
+    return found()
+
+
+def model(experiment, rounds=2):
+    """The model after some rounds."""
+    with closing(Federation(experiment)) as federation, federation.open() as runner:
+        for _ in range(rounds):
+            federation.advance(runner)
+        return federation.server.model.cpu()
+
+
+# What steps need.
+
+TORCH = {"name": "library", "path": "torch.optim:Adam"}
+STEPS = {
+    "dropout": ({"model": DROPPING}, {}, 2),
+    "dropout with uneven batches": ({"model": DROPPING}, {"batch": 9}, 2),
+    "dropout twice a step": ({"model": DROPPING, "method": "moon"}, {}, 2),
+    "torch.optim": ({}, {"optimizer": TORCH}, 1),
+    "torch.optim, kept": ({}, {"optimizer": TORCH, "optimizer_state": "kept"}, 3),
+    "torch.optim, several counters": ({}, {"optimizer": {**TORCH, "path": "torch.optim:NAdam"}}, 1),
+}
+"""Other choices, those of local training, and transfers a client that they may need."""
+
+
+@pytest.mark.parametrize(("changes", "local", "a_client"), STEPS.values(), ids=STEPS)
+def test_transfers_do_not_grow_with_the_steps(changes, local, a_client):
+    short, long = (
+        counted(lenet("serial", **changes, local={"epochs": epochs, "batch": BATCH, **local}))
+        for epochs in (1, 3)
+    )
+    assert short._replace(ops=0) == long._replace(ops=0)
+    assert short.up + short.down <= a_client * CLIENTS + 8
+
+
+@pytest.mark.parametrize(("changes", "local", "_a_client"), STEPS.values(), ids=STEPS)
+def test_the_same_bits_as_on_the_cpu_all_the_same(changes, local, _a_client):
+    there, here = (
+        model(lenet("serial", device, **changes, local={"epochs": 2, "batch": BATCH, **local}))
+        for device in ("pretend", "cpu")
+    )
+    # PyTorch's NAdam has its counters multiplied in another order there.
+    exact = "NAdam" not in str(local)
+    assert torch.equal(there, here) if exact else torch.allclose(there, here, atol=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vmap"])
+def test_rmsgd_asks_for_one_number_a_layer_after_an_epoch(engine):
+    """Ranks are found on the host: what is sent is one piece each way. It waits for each decomposition."""
+    one, two = (
+        counted(lenet(engine, local={"epochs": epochs, "batch": BATCH, "optimizer": "rmsgd"}))
+        for epochs in (1, 2)
+    )
+    assert (two - one)._replace(ops=0) == pretend.Counts(up=CLIENTS, down=CLIENTS, scalars=4 * CLIENTS)
+
+
+# Masks that are drawn ahead.
+
+
+def drawing(device):
+    masks = Masks(torch.Generator().manual_seed(0), device)
+    masks.begin("steps", [4, 4, 4, 2])
+    return masks
+
+
+def test_masks_are_those_that_would_be_drawn_one_by_one():
+    masks, plain = drawing(DEVICE), torch.Generator().manual_seed(0)
+
+    def check(*shape, kept=0.5):
+        expected = torch.empty(shape).bernoulli_(kept, generator=plain).bool()
+        assert torch.equal(masks(shape, kept, torch.float32).cpu(), expected)
+
+    with pretend.counting() as found:
+        for size in (4, 4, 4, 2):
+            masks.next_step()
+            check(size, 30)
+            check(size, 3, 1, kept=0.75)
+    assert found().up == 3  # the first step's two, and those of all others
+    masks.begin("steps", [4] * 5)
+    with pretend.counting() as found:
+        masks.next_step()
+        check(4, 30)
+        assert torch.equal(masks.get_state(), plain.get_state())
+        check(5, 30)  # not what was expected
+        masks.next_step()
+        check(4, 30)
+        check(4, 3, 1, kept=0.75)
+        assert torch.equal(masks.get_state(), plain.get_state())
+        mark = masks.get_state()
+        check(4, 30)
+        masks.set_state(mark)
+        plain.set_state(mark)
+        check(4, 30)
+    assert found().up == 6  # all that was expected, and each of those after the surprise
+
+
+def test_no_more_masks_are_drawn_ahead_than_fit(monkeypatch):
+    monkeypatch.setattr("mnemos.models.masks._BLOCK_BYTES", 200)
+    masks = drawing(DEVICE)
+    with pretend.counting() as found:
+        for size in (4, 4, 4, 2):
+            masks.next_step()
+            masks((size, 30), 0.5, torch.float32)
+    assert found().up == 3  # the first, two, and the last
 
 
 # A worker of a cluster.
