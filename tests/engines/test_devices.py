@@ -25,6 +25,7 @@ from mnemos.engines.vmap import Vmap
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment.experiment import load_experiment
 from mnemos.federation.federation import Federation
+from mnemos.objectives.softmax import near_zero, nll
 from mnemos.vector import Bound, square_distances, square_sum, square_sums
 from support import pretend
 from support.lenets import BATCH, CLIENTS, STEPS, Noise, lenet
@@ -201,18 +202,20 @@ def test_waits_and_transfers_do_not_grow_with_the_steps(engine, changes, a_clien
     assert sum(short) - short.ops <= a_client * CLIENTS + beside
 
 
-def by_hand(device):
-    """Kernels of a step of the best loop that we can write by hand, with the same loss."""
+def own_loss(logits, labels):
+    return lenet("serial").method.loss(logits, labels, None).mean()
+
+
+def by_hand(device, loss_of=own_loss):
+    """Kernels of a step of the best loop that we can write by hand, with the same loss or another one."""
     module = fresh_model(lenet("serial").plan, Noise(count=8).load()).to(device)
     bound = Bound(module)
     tensors = [module.get_parameter(slot.name) for slot in bound.layout.parameters]
     images = torch.rand(BATCH * 2, 3, 32, 32).contiguous(memory_format=torch.channels_last).to(device)
     labels, total = torch.arange(BATCH * 2).remainder(10).to(device), torch.zeros((), device=device)
-    loss_of = lenet("serial").method.loss
 
     def step(indices):
-        losses = loss_of(module(images[indices]), labels[indices], None)
-        loss = losses.mean()
+        loss = loss_of(module(images[indices]), labels[indices])
         flat = torch.cat([found.reshape(-1) for found in torch.autograd.grad(loss, tensors)])
         bound.parameters.add_(flat, alpha=-0.05)
         total.add_(loss.detach() * BATCH)
@@ -257,6 +260,32 @@ def test_kernels_of_a_step_beside_a_loop_by_hand(engine, clients, hand):
     """What three epochs ask for more than one are two epochs of seven steps, for each client or for all."""
     short, long = (counted(lenet(engine, epochs=epochs)).ops for epochs in (1, 3))
     assert (long - short) / (2 * STEPS * clients) <= 1.15 * hand(DEVICE)
+
+
+def test_kernels_of_a_step_beside_a_loop_with_the_fused_loss():
+    """Ours has 14 more, because the fused kernels don't have the bits of the loss that runs on the CPU."""
+    short, long = (counted(lenet("serial", epochs=epochs)).ops for epochs in (2, 4))
+    assert (long - short) / (2 * STEPS * CLIENTS) <= by_hand(DEVICE, F.cross_entropy) + 14
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0, 1e4])
+def test_a_loss_on_a_device_has_the_bits_of_the_cpu(size):
+    """And fewer kernels than the same formula has by PyTorch's own functions."""
+    logits = size * torch.randn(50, 10, generator=torch.Generator().manual_seed(0))
+    labels, weights = torch.arange(50) % 10, torch.rand(50, generator=torch.Generator().manual_seed(1))
+
+    def found(device):
+        scores = logits.to(device).requires_grad_()
+        losses = nll(near_zero(scores), labels.to(device))
+        (gradient,) = torch.autograd.grad(losses, scores, weights.to(device))
+        return losses.detach().cpu(), gradient.cpu()
+
+    expected = found(CPU)
+    with pretend.counting() as there:
+        losses, gradient = found(DEVICE)
+    assert torch.equal(losses, expected[0])
+    assert torch.equal(gradient, expected[1])
+    assert there().ops <= 16
 
 
 # Memory.
