@@ -41,11 +41,12 @@ def pick(scores: Tensor, labels: Tensor) -> Tensor:
     return scores.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
-def nll(scores: Tensor, labels: Tensor) -> Tensor:
-    """−s_y + log Σ_c exp s_c for each sample [B], of scores from `near_zero`."""
+def nll(scores: Tensor, labels: Tensor, added: Tensor | None = None) -> Tensor:
+    """−s_y + log Σ_c exp(s_c + a_c) for each sample [B], of scores from `near_zero`; a: constants, or 0."""
     if scores.device.type == "cpu" or torch._C._are_functorch_transforms_active():
-        return scores.logsumexp(1) - pick(scores, labels)
-    losses: Tensor = _Nll.apply(scores, labels)  # type: ignore[no-untyped-call]
+        summed = scores if added is None else scores + added
+        return summed.logsumexp(1) - pick(scores, labels)
+    losses: Tensor = _Nll.apply(scores, labels, added)  # type: ignore[no-untyped-call]
     return losses
 
 
@@ -58,20 +59,21 @@ class _Nll(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, labels: Tensor) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, labels: Tensor, added: Tensor | None) -> Tensor:
         """Losses [B]."""
-        most = scores.amax(1, keepdim=True)
-        total = (scores - most).exp_().sum(1).log_().add_(most.squeeze(1))
-        ctx.save_for_backward(scores, labels, total)
+        summed = scores if added is None else scores + added
+        most = summed.amax(1, keepdim=True)
+        total = (summed - most).exp_().sum(1).log_().add_(most.squeeze(1))
+        ctx.save_for_backward(summed, labels, total)
         return total - pick(scores, labels)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         """The softmax, with 1 subtracted at the label, times the gradient of each loss."""
-        scores, labels, total = ctx.saved_tensors
-        found = (scores - total.unsqueeze(1)).exp_().mul_(gradient.unsqueeze(1))
-        return found.scatter_add_(1, labels.unsqueeze(1), -gradient.unsqueeze(1)), None
+        summed, labels, total = ctx.saved_tensors
+        found = (summed - total.unsqueeze(1)).exp_().mul_(gradient.unsqueeze(1))
+        return found.scatter_add_(1, labels.unsqueeze(1), -gradient.unsqueeze(1)), None, None
 
 
 _NOTHING = -1e30
