@@ -50,7 +50,8 @@ class Masks:
         """What the present step has asked for so far."""
         self._known: dict[str, tuple[int, list[_Asked]]] = {}
         """The last step's batch, and what it asked for, in each part of a round."""
-        self._part, self._sizes, self._step = "", (0,), -1
+        self._part, self._step = "", -1
+        self._sizes: tuple[int, ...] = ()
         self._surprised = False
         """Whether a step of the present part asked for something else than was expected."""
 

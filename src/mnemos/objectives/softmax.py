@@ -68,7 +68,7 @@ class _Nll(torch.autograd.Function):
         return total - pick(scores, labels)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         """The softmax, with 1 subtracted at the label, times the gradient of each loss."""
         summed, labels, total = ctx.saved_tensors
