@@ -34,8 +34,8 @@ class Split:
     def on(self, device: torch.device) -> Split:
         """The same samples on a device, sent there once; labels always, samples unless they are too large.
 
-        They are there as long as somebody has what this returns. Samples that would take more than half of
-        what is free on the device stay where they are, and are sent client by client.
+        They leave the device when the last reference to the result is gone. Samples that would take more than
+        half of what is free on the device stay where they are, and are sent client by client.
         """
         if self.labels.device == device:
             return self

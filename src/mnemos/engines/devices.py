@@ -108,7 +108,7 @@ class DeviceRunner(Runner):
         """Drop what `_prepare` has made."""
 
     def close(self) -> None:
-        """Leave the process as it was, and give back memory: the replicas and data that nobody else uses."""
+        """Leave the process as it was, and give back memory: the replicas, and data without another user."""
         self._opened.close()
         self._let_go()
         for device in self.devices:

@@ -3,7 +3,7 @@
 A mask is drawn when a layer asks for it, and a transfer for each would cost more than the layer. But nearly
 every step asks for the same masks as the step before. So those of all steps to come are drawn as the last
 step asked for them. The numbers are the same as without that: where a layer asks for something else, the
-generator goes back to where it was before the mask that nobody wants.
+generator goes back to where it was before that mask.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Asked(NamedTuple):
 
 
 class _Ahead(NamedTuple):
-    """A mask that nobody has asked for yet."""
+    """A mask that is drawn and not asked for yet."""
 
     asked: _Asked
     before: Tensor
