@@ -39,5 +39,5 @@ def _device_memory(error: BaseException) -> str | None:
         return None
     from mnemos.common.devices import is_out_of_memory, out_of_memory
 
-    found = next((one for one in (error, error.__cause__) if one and is_out_of_memory(one)), None)
+    found = next((cause for cause in (error, error.__cause__) if cause and is_out_of_memory(cause)), None)
     return None if found is None else f"{out_of_memory(found)}; {_LESS}"
