@@ -125,8 +125,15 @@ class Layout:
 
     def expand(self, values: Tensor) -> Tensor:
         """A parameter vector from one value per tensor, repeated over the tensor's slice."""
-        sizes = torch.tensor([slot.size for slot in self.parameters], device=values.device)
-        return torch.repeat_interleave(values, sizes, output_size=self.size)
+        if values.device not in self._sizes:
+            sizes = [slot.size for slot in self.parameters]
+            self._sizes[values.device] = torch.tensor(sizes, device=values.device)
+        return torch.repeat_interleave(values, self._sizes[values.device], output_size=self.size)
+
+    @cached_property
+    def _sizes(self) -> dict[torch.device, Tensor]:
+        """How many numbers each tensor has, on the devices where that was needed."""
+        return {}
 
     def state_dict(self, parameters: Tensor, buffers: Tensor) -> dict[str, Tensor]:
         """Both vectors as an ordinary state dictionary, each tensor a copy in its own type."""

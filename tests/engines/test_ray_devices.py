@@ -11,6 +11,7 @@ from contextlib import closing
 import pytest
 import torch
 
+import mnemos
 from mnemos.data.load import load
 from mnemos.engines.engine import Work
 from mnemos.engines.ray.connection import _calm, _silent, library
@@ -18,6 +19,7 @@ from mnemos.engines.ray.crew import Needs
 from mnemos.engines.ray.ray_engine import Ray
 from mnemos.errors import ConfigError
 from mnemos.federation.federation import Federation
+from mnemos.runs.execute import Silent
 from support import pretend
 from support.play import play, small
 
@@ -107,6 +109,32 @@ def test_a_device_that_workers_do_not_have_is_refused(runner):
 def test_without_a_gpu_of_its_own_a_worker_uses_the_cpu(runner):
     with _opened(cpus=0.25, gpus=0, device="auto", workers=1) as opened:
         assert opened.plan.arithmetic.device == "cpu"
+
+
+class Warnings(Silent):
+    """Remembers the warnings."""
+
+    def __init__(self):
+        super().__init__()
+        self.said = []
+
+    def warned(self, sentence):
+        self.said.append(sentence)
+
+
+@pytest.mark.parametrize("device", [None, "pretend:0"])
+def test_a_run_goes_on_with_devices_that_the_driver_does_not_have(ray, tmp_path, monkeypatch, device):
+    monkeypatch.setattr("mnemos.common.devices._count", lambda _kind: 0)
+    quarter = {"name": "ray", "workers": 1, "cpus": 0.25, "gpus": 0, "device": "pretend:0"}
+    run = mnemos.run(small(engine=quarter, rounds=1), out=tmp_path)
+    assert run.devices == [("pretend",)]
+    heard = Warnings()
+    mnemos.resume(run.path, rounds=2, device=device, observer=heard)
+    assert heard.said == []  # the device is the same
+    assert run.engine.device == "pretend:0"
+    # Those that the workers don't have are refused by them.
+    with pytest.raises(ConfigError, match=r"there is no device 'pretend:9'; .*\(at a worker\)$"):
+        mnemos.resume(run.path, rounds=3, device="pretend:9")
 
 
 @pytest.mark.parametrize(

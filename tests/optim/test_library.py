@@ -36,7 +36,7 @@ def run(optimizer, w, given, state=None, rates=None, decay=0.0):
         fresh.update({name: value.clone() for name, value in state.items()})
     for number, gradient in enumerate(given):
         optimizer.step(w, gradient.clone(), fresh, rates[number] if rates else 0.05, decay)
-    return fresh
+    return optimizer.settled(fresh)
 
 
 ROW = Layout.of(nn.Linear(2, 1, bias=False))

@@ -156,7 +156,7 @@ def test_a_damaged_list_is_written_anew(tmp_path, used):
     runner = SimpleNamespace(
         engine=Serial(device="cpu"), why="", plan=SimpleNamespace(arithmetic=Arithmetic())
     )
-    UsedDevices(run).change(Serial(device="cpu"), 2)
+    UsedDevices(run).change(runner, 2)
     assert UsedDevices(run).note(runner, 2)
     last = run.read_json("engine.json")["used"][-1]
     assert last == {"round": 2, **CPU_ENTRY, "torch": torch.__version__}

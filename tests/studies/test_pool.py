@@ -247,10 +247,11 @@ def test_a_run_that_someone_else_has_is_waited_for(base, tmp_path):
     assert (tmp_path / "study.study.json").is_file()
 
 
-def test_as_many_as_there_are_cores(monkeypatch):
+def test_as_many_as_there_are_cores(base, monkeypatch):
     monkeypatch.setenv("MNEMOS_CORES", "4")
-    assert [jobs_for(left) for left in (0, 1, 3, 9)] == [1, 1, 3, 4]
-    assert [jobs_for(9, jobs) for jobs in (1, 4, 20)] == [1, 4, 9]
+    cases = [Case("a", base.override({"seed": seed})) for seed in range(9)]
+    assert [jobs_for(cases[:left]) for left in (0, 1, 3, 9)] == [1, 1, 3, 4]
+    assert [jobs_for(cases, jobs) for jobs in (1, 4, 20)] == [1, 4, 9]
     assert [cores_each(jobs) for jobs in (1, 2, 3, 9)] == [4, 2, 1, 1]
     with pytest.raises(ConfigError, match="jobs: found 0"):
-        jobs_for(1, 0)
+        jobs_for(cases, 0)

@@ -21,7 +21,12 @@ Words = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for run directories.")]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at once; one a core, if not given.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Runs at once; if not given, one a device, or one a core where they train on the CPU."
+    ),
+]
 Device = Annotated[
     str | None,
     typer.Option(

@@ -22,12 +22,12 @@ from mnemos.studies.study import Case
 def print_plan(cases: Sequence[Case], out: Path, jobs: int | None, as_json: bool) -> None:
     """Print each case's state and the seconds that it still takes, and the time that all of them take.
 
-    `out` is the folder of the runs, `jobs` how many run at a time; None for one a core.
+    `out` is the folder of the runs, `jobs` how many run at a time; None: one a device or core.
     """
     states = [_state(case, out) for case in cases]
     left = [case for case, (_, done) in zip(cases, states, strict=True) if done < case.experiment.rounds]
     allowed = {id(case): rounds for case, rounds in zip(left, check(left, out), strict=True)}
-    jobs = jobs_for(len({case.experiment.hash() for case in left}), jobs)
+    jobs = jobs_for(list({case.experiment.hash(): case for case in left}.values()), jobs)
     estimates = Estimates(out, cores=cores_each(jobs))
     plan = [
         _planned(case, state, done, allowed.get(id(case), case.experiment.rounds), estimates)

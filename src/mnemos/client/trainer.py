@@ -42,6 +42,7 @@ from mnemos.models.convolution import fast_convolutions
 from mnemos.models.dropout import set_generator
 from mnemos.models.features import features_and_logits, head
 from mnemos.models.functional import Functional
+from mnemos.models.masks import Masks
 from mnemos.models.memory import channels_last_is_safe
 from mnemos.models.model import build_model
 from mnemos.vector import Bound
@@ -109,7 +110,9 @@ class Trainer:
             fast_convolutions(self.module)
         forward = torch.compile(self.module) if plan.arithmetic.compile else self.module
         self.net = _Module(self, forward)  # type: ignore[arg-type]
-        self.dropout = torch.Generator()
+        self.dropout: torch.Generator | Masks = torch.Generator()
+        if device != CPU and not plan.arithmetic.compile:
+            self.dropout = Masks(self.dropout, device)
         set_generator(self.module, self.dropout)
 
     @cached_property
@@ -182,8 +185,10 @@ class _Trainee(Trainees):
         load_batch = self._replica.loader.of(todo.samples).keep(self._samples, todo.passes)
         ends = frozenset(todo.ends) if optimizer.counts_epochs else frozenset()
         drawn = chain(self._first, chain.from_iterable(send(block, device) for block in self._drawn))
+        self._expect("steps", (todo.epoch * todo.passes)[: todo.total])
         for step, ((draw, parts), rate) in enumerate(zip(drawn, step_rates(self._rates), strict=True), 1):
             batch = self._batch(*load_batch(draw))._replace(drawn=parts)
+            self._next()
             self._seen += draw.size
             yield self, Step(batch, draw.size, (rate,), (0,) if step in ends else ())
             if self._until < math.inf:
@@ -194,12 +199,16 @@ class _Trainee(Trainees):
 
     def samples(self) -> Iterator[tuple[Trainees, Batch]]:
         loader = self._replica.plain_loader.of(self._workload.samples)
+        self._expect("samples", [draw.size for draw in self._passes])
         for draw in self._passes or self._one_pass(self._request):
+            self._next()
             yield self, self._batch(*loader(draw))
 
     def trained(self, data_means: State) -> Iterator[tuple[TrainRequest, Client, Trained]]:
         end, buffers = self.parameters.clone(), self.buffers.clone()
-        yield self._request, self._client, Trained(end, buffers, self._rates, data_means, self.optimizer)
+        local = self.plan.local
+        state = local.optimizer.settled(self.optimizer) if local.keeps else self.optimizer
+        yield self._request, self._client, Trained(end, buffers, self._rates, data_means, state)
 
     def loss_reader(self) -> Callable[[Tensor], list[float]]:
         seen = self._seen
@@ -245,6 +254,15 @@ class _Trainee(Trainees):
     def rewind(self, mark: Tensor | None) -> None:
         assert mark is not None
         self._replica.dropout.set_state(mark)
+
+    def _expect(self, part: str, sizes: Sequence[int]) -> None:
+        """Begin a part of the round, with batches of these sizes, in which dropout may need masks."""
+        if isinstance(self._replica.dropout, Masks):
+            self._replica.dropout.begin(part, sizes)
+
+    def _next(self) -> None:
+        if isinstance(self._replica.dropout, Masks):
+            self._replica.dropout.next_step()
 
     def _batch(self, x: Tensor, labels: Tensor) -> Batch:
         return Batch(x, apply_label_map(labels, self._request.label_map))

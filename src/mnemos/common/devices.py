@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
@@ -77,6 +78,22 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "MPS backend out of memory" in str(error)
+
+
+def out_of_memory(error: BaseException) -> str:
+    """`cuda:0 has no memory left (Tried to allocate 2.00 GiB)`, of an error that says so in its own way.
+
+    The name is made of what the message says, because the error has no device.
+    """
+    text = " ".join(str(error).split())
+    kind, index = (
+        re.match(r"(\w+)(?: backend)? out of memory", text),
+        re.search(r"(?:GPU|Device) (\d+)", text),
+    )
+    known = "a device" if kind is None else _CALLED.get(kind[1].lower(), kind[1].lower())
+    name = f"{known}:{index[1]}" if kind and index else known
+    asked = re.search(r"Tried to allocate .*?(?=\. |\.?$)", text)
+    return f"{name} has no memory left ({asked[0] if asked else text})"
 
 
 def release_memory(device: torch.device) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -23,7 +24,9 @@ class Split:
     owners: Tensor | None = None
     """Index of each sample's natural owner (a writer, a hospital), where the data set has them."""
 
-    _copies: dict[torch.device, Split] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _copies: WeakValueDictionary[torch.device, Split] = field(
+        default_factory=WeakValueDictionary, init=False, repr=False, compare=False
+    )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -31,19 +34,21 @@ class Split:
     def on(self, device: torch.device) -> Split:
         """The same samples on a device, sent there once; labels always, samples unless they are too large.
 
-        Samples that would take more than half of what is free on the device stay where they are, and are
-        sent client by client.
+        They leave the device when the last reference to the result is gone. Samples that would take more than
+        half of what is free on the device stay where they are, and are sent client by client.
         """
         if self.labels.device == device:
             return self
-        if device not in self._copies:
+        there = self._copies.get(device)
+        if there is None:
             free = free_memory(device)
             fits = free is None or 2 * self.samples.numel() * self.samples.element_size() <= free
             # Copies from pinned memory don't hold up the program.
             host = self.samples.pin_memory() if device.type == "cuda" and not fits else self.samples
             samples = self.samples.to(device) if fits else host
-            self._copies[device] = replace(self, samples=samples, labels=self.labels.to(device), owners=None)
-        return self._copies[device]
+            there = replace(self, samples=samples, labels=self.labels.to(device), owners=None)
+            self._copies[device] = there
+        return there
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from mnemos.common.files import remove_unfinished, write_atomically
 from mnemos.common.imports import by_name_alone
 from mnemos.common.plain import parse_json
 from mnemos.common.registry import Options
-from mnemos.data.dataset import Dataset
+from mnemos.data.dataset import Dataset, Split
 from mnemos.data.owned import Agreement, arranged, describe, runs
 from mnemos.data.sources.elsewhere import Elsewhere
 from mnemos.data.sources.owners import ReadingOptions
@@ -91,6 +91,7 @@ class Holder:
         self.path, self.name, self._folder, self._plugins = path, name, folder, plugins
         self.device = device
         self._trainer: tuple[Plan, Trainer] | None = None
+        self._evaluated: Split | None = None
 
     def answer(self, kind: Kind, run: str, body: bytes) -> bytes:
         """The answer to a question of a run; any error is raised as a MnemosError."""
@@ -174,6 +175,7 @@ class Holder:
         module = fresh_model(request.plan, dataset)
         batches, read = method.buffers.in_batches, method.head.read
         evaluator = Evaluator(module, dataset, batches, read, self.device)
+        self._evaluated = split.on(self.device)  # so that it stays there for the next time
         with closing(evaluator), tf32(False, self.device):
             scores = evaluator(request.model, request.buffers, split, request.samples)
         loss = float(scores.losses.double().sum())

@@ -7,6 +7,7 @@ one after the other before their losses are read.
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -19,7 +20,16 @@ from torch import Tensor
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
 from mnemos.client.precision import tf32
 from mnemos.client.step import Trainees, Unread, train, train_unread, with_losses
-from mnemos.common.devices import AUTO, CPU, find_devices, is_out_of_memory, knows_double, send
+from mnemos.common.devices import (
+    AUTO,
+    CPU,
+    find_devices,
+    is_out_of_memory,
+    knows_double,
+    release_memory,
+    send,
+)
+from mnemos.data.dataset import Dataset
 from mnemos.engines.engine import ClientError, Engine, Runner, blame
 from mnemos.errors import MnemosError
 from mnemos.methods.exchange import State, TrainReply
@@ -79,17 +89,30 @@ def arithmetic_on(kind: str, arithmetic: Arithmetic) -> Arithmetic:
 class DeviceRunner(Runner):
     """A runner on one or more devices; the first is where replies go."""
 
-    def __init__(self, engine: DeviceEngine, plan: Plan) -> None:
+    def __init__(self, engine: DeviceEngine, plan: Plan, dataset: Dataset) -> None:
         super().__init__(engine.settled(), plan)
         self.devices, self._home = engine.devices, engine.home
-        self._opened = ExitStack()
-        self._opened.enter_context(deterministic(plan.arithmetic.deterministic))
-        # Only the training of clients may be in another precision, and sets it for itself.
-        self._opened.enter_context(tf32(False, self.devices[0]))
+        with ExitStack() as opened:  # leaves the process as it was if the replicas can't be made
+            opened.enter_context(deterministic(plan.arithmetic.deterministic))
+            # Only the training of clients may be in another precision, and sets it for itself.
+            opened.enter_context(tf32(False, self.devices[0]))
+            self._prepare(engine, dataset)
+            self._opened = opened.pop_all()
+
+    @abstractmethod
+    def _prepare(self, engine: Any, dataset: Dataset) -> None:
+        """Make what trains clients on each device; the last part of `__init__`, in place of one's own."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Drop what `_prepare` has made."""
 
     def close(self) -> None:
-        """Leave the process as it was."""
+        """Leave the process as it was, and give back memory: the replicas, and data without another user."""
         self._opened.close()
+        self._let_go()
+        for device in self.devices:
+            release_memory(device)
 
     def train_in_turn(
         self,
@@ -103,6 +126,7 @@ class DeviceRunner(Runner):
         losses are read.
         """
         waiting: list[Unread] = []
+        begun: list[TrainRequest] = []
 
         def trained(index: int, chunk: list[TrainRequest]) -> Unread:
             clients = begin(index % len(self.devices), chunk)
@@ -110,17 +134,21 @@ class DeviceRunner(Runner):
             return Unread(clients.losses, clients.loss_reader(), replies)
 
         for index, chunk in enumerate(chunks):
+            begun += chunk
             try:
                 waiting.append(trained(index, chunk))
-                done = with_losses(waiting) if len(waiting) >= at_once else []
             except Exception as error:  # raised again, with the client's number
                 if is_out_of_memory(error):
                     raise
+                if isinstance(error, torch.AcceleratorError):
+                    _blame_late(begun, error)
                 _blame(chunk, error, lambda alone: train(begin(0, [alone])))
-            waiting = [] if done else waiting  # what has been read makes room for the next
-            yield from map(self._homed, done)
+            if len(waiting) >= at_once:
+                done = _read(waiting, begun)
+                waiting, begun = [], []  # what has been read makes room for the next
+                yield from map(self._homed, done)
         if waiting:
-            yield from map(self._homed, with_losses(waiting))
+            yield from map(self._homed, _read(waiting, begun))
 
     def _homed(self, reply: TrainReply) -> TrainReply:
         """A reply with all its tensors where the server's are."""
@@ -129,6 +157,28 @@ class DeviceRunner(Runner):
         parts = reply.delta, reply.buffers, reply.change, reply.state
         delta, buffers, change, state = send(parts, self._home)
         return replace(reply, delta=delta, buffers=buffers, change=change, state=state)
+
+
+def _read(waiting: list[Unread], begun: list[TrainRequest]) -> list[TrainReply]:
+    """The replies of clients with their losses; `begun`: the clients' requests, for an error's message."""
+    try:
+        return with_losses(waiting)
+    except RuntimeError as error:  # raised again, with the clients' numbers
+        if is_out_of_memory(error):
+            raise
+        _blame_late(begun, error)
+
+
+def _blame_late(begun: list[TrainRequest], error: Exception) -> NoReturn:
+    """Raise a device's error again, which may have happened at any client whose losses haven't been read."""
+    *before, last = begun
+    if not before:
+        blame(last, error)
+    others = ", ".join(str(request.client) for request in before)
+    raise ClientError(
+        f"client {last.client} or one of those before it ({others}) failed in round {last.round}; a device "
+        f"reports errors late: {type(error).__name__}: {error}"
+    ) from error
 
 
 def _blame(

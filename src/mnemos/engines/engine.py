@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
@@ -56,6 +56,12 @@ class Runner(ABC):
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
         """Train the clients of a cohort, and yield an update or a loss for each, in the cohort's order."""
 
+    def agree(self, others: Sequence[Engine]) -> None:
+        """Go on like the runners of other models, which use the same engine with these options.
+
+        They may have found out for themselves how many clients fit into memory.
+        """
+
     def evaluator(self, dataset: Dataset) -> Judge | None:
         """Evaluates models where the clients' samples are; None: the samples are in this process."""
         return None
@@ -77,6 +83,8 @@ class Engine(Part):
     """Whether a runner takes requests with any plan, and not only with the plan that it was opened with."""
     remote: ClassVar[bool] = False
     """Whether clients train where their owners' data is."""
+    devices_elsewhere: ClassVar[bool] = False
+    """Whether clients train in processes that may have other devices than this one."""
 
     exact: bool = Field(False, description="stay with the reference arithmetic: bit-identical results")
 

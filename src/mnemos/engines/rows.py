@@ -81,7 +81,7 @@ class Rows(Trainees):
         self.losses, self._seen = torch.zeros(len(requests), device=device), torch.zeros(len(requests))
         self._client, self._dims = stack(self._clients)
         self._rates = _rates(self._requests, self._workloads)
-        # None, and not these rows themselves: a cycle would keep a chunk in memory for longer than it is used.
+        # None, and not these rows themselves: a cycle would keep a chunk in memory for too long.
         self._narrowed: Rows | None = None
 
     @property

@@ -40,14 +40,16 @@ class Serial(DeviceEngine):
 class SerialRunner(DeviceRunner):
     """Trains one client after another, with one replica of the model on each device."""
 
-    def __init__(self, engine: Serial, plan: Plan, dataset: Dataset) -> None:
-        super().__init__(engine, plan)
-        self._trainers = [Trainer(plan, dataset, device) for device in self.devices]
+    def _prepare(self, engine: Serial, dataset: Dataset) -> None:
+        self._trainers = [Trainer(self.plan, dataset, device) for device in self.devices]
         self._at_once = 1
         if self.devices[0] != CPU:
             layout = self._trainers[0].bound.layout
             vectors = 3 * layout.size  # a reply's change of the model, what is beside it, and a state
             self._at_once = max(len(self.devices), int(_UNREAD_BYTES // (4 * vectors)))
+
+    def _let_go(self) -> None:
+        self._trainers = []
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
         """Train the clients of a cohort, each when its update is asked for; on a device, several ahead."""

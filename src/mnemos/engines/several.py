@@ -36,15 +36,24 @@ class SeveralRunner(Runner):
         super().__init__(runners[0].engine, runners[0].plan)
         self.why = why or runners[0].why
         self._runners, self._opened = runners, opened
+        self._agree()
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
         """Train the clients of a cohort; consecutive requests with the same model are run together."""
         for index, requests in groupby(cohort, self._runner_index):
             yield from self._runners[index].run(requests)
+            self._agree()
 
     def close(self) -> None:
         """Close all runners."""
         self._opened.close()
+
+    def _agree(self) -> None:
+        """Have all runners use the same options, which are the ones on record and those of a resumed run."""
+        found = [runner.engine for runner in self._runners]
+        for runner in self._runners:
+            runner.agree(found)
+        self.engine = self._runners[0].engine
 
     def _runner_index(self, request: TrainRequest) -> int:
         """The index of the runner with the request's model."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
 from mnemos.client.trainer import fresh_model, has_batch_norm, intra_op
 from mnemos.client.workload import workload
-from mnemos.common.devices import CPU, free_memory, is_out_of_memory, release_memory
+from mnemos.common.devices import CPU, free_memory, is_out_of_memory, out_of_memory, release_memory
 from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
 from mnemos.engines.devices import DeviceEngine, DeviceRunner, Mirror
-from mnemos.engines.engine import Runner, Work, engines
+from mnemos.engines.engine import Engine, Runner, Work, engines
 from mnemos.engines.rows import Loaders, Rows
 from mnemos.engines.threads import one_by_one
 from mnemos.errors import ConfigError, MnemosError
@@ -79,8 +79,8 @@ class _Replica(NamedTuple):
 class VmapRunner(DeviceRunner):
     """Trains chunk after chunk of a cohort, on the devices in turn."""
 
-    def __init__(self, engine: Vmap, plan: Plan, dataset: Dataset) -> None:
-        super().__init__(engine, plan)
+    def _prepare(self, engine: Vmap, dataset: Dataset) -> None:
+        plan = self.plan
         self._options, self._dataset = engine, dataset
         module = fresh_model(plan, dataset).train()
         if any(isinstance(part, Dropout) for part in module.modules()):
@@ -101,6 +101,9 @@ class VmapRunner(DeviceRunner):
             each = self._per_sample * plan.local.batch + self._per_client
             self._remember(max(1, int(self._memory() // each)))
 
+    def _let_go(self) -> None:
+        self._replicas = []
+
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
         """The updates of a cohort, chunk after chunk.
 
@@ -109,46 +112,61 @@ class VmapRunner(DeviceRunner):
         """
         with intra_op(self.plan.arithmetic.intra_op):
             if self.devices[0] == CPU:
-                yield from self._trained(cohort)
+                yield from self._trained(cohort, [], self._options.chunk)
                 return
-            left = deque(cohort)
+            left, most, whole = deque(cohort), self._options.chunk, 0
             while left:
-                refused = ""
+                refused, begun = "", list[int]()
                 try:
-                    for reply in self._trained(list(left)):
+                    for reply in self._trained(list(left), begun, most):
                         left.popleft()
+                        whole = max(whole, *begun)  # a reply comes when all that were begun are through
                         yield reply
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
                         raise
-                    refused = str(error)
+                    refused = out_of_memory(error)
                 if refused:  # not inside `except`, where the error still holds what has been allocated
-                    self._halve(list(left), refused)
+                    most = self._halve(begun[-1], whole, refused)
+                    whole = whole if begun[-1] > 1 else 0
 
-    def _halve(self, requests: list[TrainRequest], refused: str) -> None:
-        """Use half as many clients at once from now on; `refused`: what the device has said."""
-        size = max(len(chunk) for chunk in self._chunks(requests))
-        if size == 1:
+    def agree(self, others: Sequence[Engine]) -> None:
+        """Use no more clients at once than runners of other models do."""
+        least = min((other.chunk for other in others if isinstance(other, Vmap)), default=0)
+        if least != self._options.chunk:
+            self._remember(least)
+
+    def _halve(self, failed: int, whole: int, refused: str) -> int:
+        """Half of the clients in the chunk that failed, which those that are left in the round train by.
+
+        Later rounds have half of it, too, unless larger chunks were trained in the same round: then memory
+        is nearly enough, and they have half of the largest. `whole` is how many clients that has, `refused`
+        what the device has said.
+        """
+        if failed == 1 and whole < 2:
             raise MnemosError(
-                f"a device has no memory left for a single client ({refused.splitlines()[0]}); "
-                "engine.device=cpu, a smaller local.batch or a smaller model needs less"
+                f"{refused} for a single client; engine.device=cpu, a smaller local.batch or a smaller model "
+                "needs less"
             )
         for device in self.devices:
             release_memory(device)
-        self._remember(size // 2)
+        self._remember(max(failed, whole) // 2)
+        return max(1, failed // 2)
 
     def _remember(self, chunk: int) -> None:
         """Use this number of clients at once from now on; it is kept in the run's record, and on resume."""
         self._options = self._options.model_copy(update={"chunk": chunk})
         self.engine = self._options.settled()
 
-    def _trained(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
+    def _trained(self, cohort: Iterable[TrainRequest], begun: list[int], most: int) -> Iterator[TrainReply]:
+        """The updates of a cohort; the sizes of chunks that are begun, up to `most`, are added to `begun`."""
         mirrors = [Mirror(device) for device in self.devices]
 
         def begin(device: int, chunk: list[TrainRequest]) -> Rows:
+            begun.append(len(chunk))
             return self._rows(self._replicas[device], [mirrors[device](request) for request in chunk])
 
-        return self.train_in_turn(self._chunks(cohort), begin, len(self.devices))
+        return self.train_in_turn(self._chunks(cohort, most), begin, len(self.devices))
 
     def _replica(self, device: torch.device) -> _Replica:
         module = fresh_model(self.plan, self._dataset).train().to(device)
@@ -170,10 +188,10 @@ class VmapRunner(DeviceRunner):
         known = [some for some in free if some is not None]
         return _SHARE * min(known) if known else _CPU_BYTES
 
-    def _chunks(self, cohort: Iterable[TrainRequest]) -> Iterator[list[TrainRequest]]:
-        """As many clients at a time as asked for, or as fit into memory."""
+    def _chunks(self, cohort: Iterable[TrainRequest], most: int) -> Iterator[list[TrainRequest]]:
+        """`most` clients at a time, or as many as fit into memory if it is 0."""
         chunk: list[TrainRequest] = []
-        width, traced, most, memory = 0, 0, self._options.chunk, self._memory()
+        width, traced, memory = 0, 0, self._memory()
         for request in cohort:
             own = min(self.plan.local.batch, len(request.samples)), self._traced(request)
             wider, longer = max(width, own[0]), max(traced, own[1])

@@ -53,6 +53,9 @@ class Evaluator:
         `read` turns a model's outputs into logits of the classes, if these aren't the same.
         """
         self._bound, self._device = Bound(module.to(device)), device
+        self._dataset = dataset
+        self._there: dict[str, Split] = {}
+        """The data set's parts that have been evaluated, on the device: they stay there until the end."""
         self._module = module.eval()
         self._in_batches, self._read = in_batches, read
         if in_batches:
@@ -69,7 +72,7 @@ class Evaluator:
         """Scores of a model on (some samples of) a split, on the host."""
         self._bound.load(model, buffers)
         known = split.labels if indices is None else split.labels[indices]
-        there, where = split.on(self._device), None if indices is None else indices.to(self._device)
+        there, where = self._on_device(split), None if indices is None else indices.to(self._device)
         labels = there.labels if where is None else there.labels[where]
         if there.samples.device != self._device:  # too large for it: they are sent chunk by chunk
             where = indices
@@ -81,6 +84,12 @@ class Evaluator:
         # Logits and losses side by side, so that they come back in one piece.
         found = torch.cat(list(self._pool.map(predict, self._chunks(len(known))))).cpu()
         return Scores(found[:, :-1].contiguous(), known, found[:, -1].contiguous())
+
+    def _on_device(self, split: Split) -> Split:
+        there = split.on(self._device)
+        if split is self._dataset.train or split is self._dataset.test:
+            self._there["train" if split is self._dataset.train else "test"] = there
+        return there
 
     def _chunks(self, count: int) -> list[slice]:
         starts = list(range(0, count, _CHUNK))
@@ -100,5 +109,6 @@ class Evaluator:
         return torch.cat([logits, F.cross_entropy(logits, labels, reduction="none")[:, None]], 1)
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, and let go of the samples on the device."""
         self._pool.shutdown()
+        self._there.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mnemos.models.masks import Masks
 from mnemos.models.trial import global_states, trial
 
 _CHANNELWISE: dict[type[nn.Module], bool] = {
@@ -25,16 +26,20 @@ class Dropout(nn.Module):
         super().__init__()
         self.p = p
         self.channelwise = channelwise
-        self.generator: torch.Generator | None = None
+        self.generator: torch.Generator | Masks | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Zero with probability p and scale the rest by 1/(1 − p) while training."""
         if not self.training or self.p == 0:
             return x
         shape = x.shape[:2] + (1,) * (x.dim() - 2) if self.channelwise else x.shape
-        device = self.generator.device if self.generator else x.device
         kept = 1 - self.p
-        mask = torch.empty(shape, device=device, dtype=x.dtype).bernoulli_(kept, generator=self.generator)
+        if isinstance(self.generator, Masks):
+            mask = self.generator(shape, kept, x.dtype)
+            mask = mask if x.dtype == torch.float32 and kept else mask.to(x.dtype)
+        else:
+            device = self.generator.device if self.generator else x.device
+            mask = torch.empty(shape, device=device, dtype=x.dtype).bernoulli_(kept, generator=self.generator)
         return x * (mask / kept if kept else mask).to(x.device)
 
     def extra_repr(self) -> str:
@@ -63,8 +68,8 @@ def own_dropout(module: nn.Module) -> nn.Module:
     return replacement(module)
 
 
-def set_generator(module: nn.Module, generator: torch.Generator | None) -> None:
-    """Give every `Dropout` in a module the generator that its masks come from."""
+def set_generator(module: nn.Module, generator: torch.Generator | Masks | None) -> None:
+    """Give every `Dropout` in a module what its masks come from."""
     for layer in module.modules():
         if isinstance(layer, Dropout):
             layer.generator = generator

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 _LARGE = 128.0
 """Above this absolute value, the spacing of float32 numbers exceeds 10⁻⁵."""
@@ -39,9 +41,39 @@ def pick(scores: Tensor, labels: Tensor) -> Tensor:
     return scores.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
-def nll(scores: Tensor, labels: Tensor) -> Tensor:
-    """−s_y + log Σ_c exp s_c for each sample [B], of scores from `near_zero`."""
-    return scores.logsumexp(1) - pick(scores, labels)
+def nll(scores: Tensor, labels: Tensor, added: Tensor | None = None) -> Tensor:
+    """−s_y + log Σ_c exp(s_c + a_c) for each sample [B], of scores from `near_zero`; a: constants, or 0."""
+    if scores.device.type == "cpu" or torch._C._are_functorch_transforms_active():
+        summed = scores if added is None else scores + added
+        return summed.logsumexp(1) - pick(scores, labels)
+    losses: Tensor = _Nll.apply(scores, labels, added)  # type: ignore[no-untyped-call]
+    return losses
+
+
+class _Nll(torch.autograd.Function):
+    """`nll` for a device: the same operations, and so the same bits, without those that change nothing.
+
+    PyTorch's `logsumexp` makes sure in three kernels that the largest score is finite, which that of
+    `near_zero` is, or the loss isn't finite either. Backwards, it and `gather` each make a matrix, and a
+    third one is their sum.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, labels: Tensor, added: Tensor | None) -> Tensor:
+        """Losses [B]."""
+        summed = scores if added is None else scores + added
+        most = summed.amax(1, keepdim=True)
+        total = (summed - most).exp_().sum(1).log_().add_(most.squeeze(1))
+        ctx.save_for_backward(summed, labels, total)
+        return total - pick(scores, labels)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """The softmax, with 1 subtracted at the label, times the gradient of each loss."""
+        summed, labels, total = ctx.saved_tensors
+        found = (summed - total.unsqueeze(1)).exp_().mul_(gradient.unsqueeze(1))
+        return found.scatter_add_(1, labels.unsqueeze(1), -gradient.unsqueeze(1)), None, None
 
 
 _NOTHING = -1e30

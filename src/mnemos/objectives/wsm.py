@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from mnemos.objectives.objective import LabelAware, objectives
-from mnemos.objectives.softmax import log_proportions, near_zero, nll, pick, wide
+from mnemos.objectives.softmax import log_proportions, near_zero, nll, wide
 
 
 @objectives.register("wsm")
@@ -20,7 +20,7 @@ class ReweightedSoftmax(LabelAware):
         """Losses [B]."""
         shares = log_proportions(counts)
         scores = near_zero(wide(logits), shares.add)
-        return (scores + shares).logsumexp(1) - pick(scores, labels)
+        return nll(scores, labels, shares)
 
 
 @objectives.register("balanced")

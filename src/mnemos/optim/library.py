@@ -12,7 +12,7 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from mnemos.common.devices import CPU
+from mnemos.common.devices import CPU, send
 from mnemos.common.imports import import_path, note
 from mnemos.errors import ConfigError
 from mnemos.optim.optimizer import Optimizer, Rate, State, optimizers
@@ -62,9 +62,9 @@ class _Live:
 
     @property
     def numbers(self) -> State:
-        """All numbers that the optimiser keeps, as tensors: its own ones, and counters as scalars."""
+        """All numbers that the optimiser keeps, as tensors where it has them, and counters as scalars."""
         found = {f"{owner}/{key}": _as_tensor(value) for owner, _, key, value in self._kept()}
-        return {name: tensor.to(self.device) for name, tensor in found.items() if tensor is not None}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
 
     @property
     def others(self) -> list[str]:
@@ -73,10 +73,14 @@ class _Live:
 
     def load(self, state: State) -> None:
         """Set the kept numbers to those of a state; the optimiser must have made a step."""
-        for owner, kept, key, value in list(self._kept()):
-            given = state.get(f"{owner}/{key}")
-            if given is not None:
-                kept[key] = given.to(value) if isinstance(value, Tensor) else type(value)(float(given))
+        entries = [entry for entry in self._kept() if f"{entry[0]}/{entry[2]}" in state]
+        here = [not (isinstance(value, Tensor) and value.device == self.device) for *_, value in entries]
+        given = [state[f"{owner}/{key}"] for owner, _, key, _ in entries]
+        # Counters are on the host, and all of them come there in one piece.
+        counters = iter(_on_host([tensor for tensor, host in zip(given, here, strict=True) if host]))
+        for (_, kept, key, value), tensor, host in zip(entries, given, here, strict=True):
+            number = next(counters) if host else tensor
+            kept[key] = number.to(value) if isinstance(value, Tensor) else type(value)(float(number))
 
     def _kept(self) -> Iterator[tuple[str, dict[str, Any], str, Any]]:
         """(owner, dictionary, key, value) of everything that steps may change."""
@@ -89,6 +93,15 @@ class _Live:
                 yield name, kept, key, value
 
 
+def _on_host(tensors: list[Tensor]) -> list[Tensor]:
+    """Float32 tensors of a device on the host, fetched in one piece."""
+    if not tensors:
+        return []
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu()
+    pieces = torch.split(flat, [tensor.numel() for tensor in tensors])
+    return [piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
+
+
 def _as_tensor(value: Any) -> Tensor | None:
     """A number or real tensor as a float32 tensor; None if it is neither."""
     if isinstance(value, Tensor):
@@ -99,10 +112,11 @@ def _as_tensor(value: Any) -> Tensor | None:
 
 
 class _State(dict[str, Tensor]):
-    """The numbers of a library's optimiser by name, with the optimiser."""
+    """The numbers of a library's optimiser by name, as they were at the round's start, with the optimiser."""
 
     def __init__(self, numbers: State, live: _Live, stepped: _Live) -> None:
-        super().__init__({name: torch.zeros_like(value) for name, value in numbers.items()})
+        device = live.device
+        super().__init__({name: torch.zeros_like(value, device=device) for name, value in numbers.items()})
         self[_MADE] = torch.zeros(1, device=live.device)
         self.live, self._stepped = live, stepped
         self._begun = False
@@ -114,10 +128,12 @@ class _State(dict[str, Tensor]):
             self.live.load(self)
         self._begun = True
 
-    def renew(self) -> None:
-        """Update the state's numbers after a step."""
-        self.update(self.live.numbers)
-        self[_MADE] = torch.ones(1, device=self.live.device)
+    def settled(self) -> State:
+        """The numbers as they are now."""
+        if not self._begun:
+            return dict(self)
+        # Fetched when a round is over: counters of the host would be sent to the device in every step.
+        return {**self, **send(self.live.numbers, self.live.device), _MADE: torch.ones_like(self[_MADE])}
 
 
 class Adapter(Optimizer):
@@ -157,7 +173,11 @@ class Adapter(Optimizer):
         assert isinstance(lr, float)
         state.begin()
         state.live.step(parameters, gradient, lr, decay)
-        state.renew()
+
+    def settled(self, state: State) -> State:
+        """The numbers that the class has kept in the round."""
+        assert isinstance(state, _State)
+        return state.settled()
 
     def _stepped(self, layout: Layout, device: torch.device = CPU) -> _Live:
         """An optimiser after a step on arbitrary numbers, which creates everything that it keeps."""

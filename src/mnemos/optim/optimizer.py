@@ -38,6 +38,10 @@ class Optimizer(Part):
     def step(self, parameters: Tensor, gradient: Tensor, state: State, lr: Rate, decay: float) -> None:
         """One step in place, with weight decay; the gradient may be overwritten."""
 
+    def settled(self, state: State) -> State:
+        """The state after a round's last step, as it is kept for the next round."""
+        return state
+
     @property
     def counts_epochs(self) -> bool:
         """Whether `epoch` does anything."""

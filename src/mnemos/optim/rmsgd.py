@@ -84,25 +84,31 @@ class Rmsgd(Optimizer):
         """Compute the layers' new rates."""
         layers, before = self._layers(layout)
         gain = layer_values(parameters[None], layout, "knowledge-gain")[0, layers].to(parameters)
-        eta, zeta, rates, done = state["eta"], state["zeta"], state["rates"], int(state["epochs"])
+        eta, zeta, rates, done = state["eta"], state["zeta"], state["rates"], state["epochs"]
         first = layout.parameters[before.count(-1)].start
-        if done and self.step_size and done % self.step_size == 0:
-            zeta.mul_(self.gamma)
-            (eta if self.variant == "main" else rates[:first]).mul_(self.gamma)
-        increase = (gain - state["gain"]) / lr if done else torch.ones_like(gain)
+        # How many epochs are done is on the device, and the program doesn't wait to know it.
+        later = done > 0
+        if self.step_size:
+            due = later & (done % self.step_size == 0)
+            factor = torch.where(due, self.gamma, 1.0)
+            zeta.mul_(factor)
+            (eta if self.variant == "main" else rates[:first]).mul_(factor)
+        increase = torch.where(later, (gain - state["gain"]) / lr, 1.0)
         floor = 1e-10 / lr if self.variant == "paper" else 0.0
         eta.mul_(self.beta).add_(zeta * increase).clamp_min_(floor)
-        if done:
-            state["ready"].logical_or_(gain > _NOTHING)
-            eta.copy_(torch.where(state["ready"] > 0, eta, 1.0))
-        of_tensors = eta[torch.tensor(before, device=eta.device).clamp_min(0)]
+        state["ready"].logical_or_(later & (gain > _NOTHING))
+        eta.copy_(torch.where((state["ready"] > 0) | ~later, eta, 1.0))
+        of_tensors = eta[_nearest(layout, self._skips, eta.device)]
         rates[first:] = layout.expand(of_tensors)[first:]
         state["gain"].copy_(gain)
         state["epochs"].add_(1)
 
     def _layers(self, layout: Layout) -> tuple[list[int], list[int]]:
-        skip = self.variant == "paper" if self.skip_pointwise is None else self.skip_pointwise
-        return _layers(layout, skip)
+        return _layers(layout, self._skips)
+
+    @property
+    def _skips(self) -> bool:
+        return self.variant == "paper" if self.skip_pointwise is None else self.skip_pointwise
 
 
 @lru_cache(maxsize=8)
@@ -113,6 +119,12 @@ def _layers(layout: Layout, skip_pointwise: bool) -> tuple[list[int], list[int]]
     starts = torch.tensor([slots[index].start for index in layers])
     tensors = torch.tensor([slot.start for slot in layout.parameters])
     return layers, (torch.searchsorted(starts, tensors, right=True) - 1).tolist()
+
+
+@lru_cache(maxsize=8)
+def _nearest(layout: Layout, skip_pointwise: bool, device: torch.device) -> Tensor:
+    """For each tensor the last ranked layer up to it, or the first one if there is none, on a device."""
+    return torch.tensor(_layers(layout, skip_pointwise)[1], device=device).clamp_min(0)
 
 
 def _pointwise(shape: tuple[int, ...]) -> bool:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mnemos.common.cores import cores
-from mnemos.common.devices import knows_double
+from mnemos.common.devices import CPU, knows_double
 from mnemos.ranks.evbmf import evbmf
 from mnemos.vector import Kind, Layout, Slot
 
@@ -83,7 +83,7 @@ class Spectra:
             ]
             for shape, members in self._by_shape.items()
         }
-        done = iter(_on_threads([job for group in jobs.values() for job in group]))
+        done = iter(_on_host(_on_threads([job for group in jobs.values() for job in group])))
         return {
             shape: torch.cat([next(done) for _ in group]).view(len(self._by_shape[shape]), -1, shape[0])
             for shape, group in jobs.items()
@@ -108,10 +108,7 @@ def _unfolded(slot: Slot, side: Side) -> _Shape:
 
 
 def _singular_values(models: Tensor, slot: Slot, side: Side) -> Tensor:
-    """The singular values [K, L] of a layer's unfolding, descending, on the CPU.
-
-    They are few, and what is made of them takes decisions.
-    """
+    """The singular values [K, L] of a layer's unfolding, descending."""
     # A model that is being trained may be on a device without double precision.
     models = models if knows_double(models.device) else models.cpu()
     tensors = models[:, slot.start : slot.stop].view(-1, *slot.shape)
@@ -121,7 +118,19 @@ def _singular_values(models: Tensor, slot: Slot, side: Side) -> Tensor:
     if matrices.shape[1] > matrices.shape[2]:
         matrices = matrices.mT
     eigenvalues: Tensor = torch.linalg.eigvalsh(matrices @ matrices.mT)
-    return eigenvalues.flip(-1).clamp_min(0).sqrt().cpu()
+    return eigenvalues.flip(-1).clamp_min(0).sqrt()
+
+
+def _on_host(spectra: list[Tensor]) -> list[Tensor]:
+    """Singular values on the CPU, fetched in one piece.
+
+    They are few, and what is made of them takes decisions.
+    """
+    if all(values.device == CPU for values in spectra):
+        return spectra
+    found = torch.cat([values.reshape(-1) for values in spectra]).cpu()
+    pieces = torch.split(found, [values.numel() for values in spectra])
+    return [piece.view(values.shape) for piece, values in zip(pieces, spectra, strict=True)]
 
 
 def _on_threads(jobs: list[tuple[Any, ...]]) -> list[Any]:

@@ -147,7 +147,7 @@ def resume(
             if federation.round > experiment.rounds:
                 raise ConfigError(f"found {rounds}; the run has {federation.round} rounds already", "rounds")
             if federation.round < experiment.rounds:
-                change = UsedDevices(run).change(engine, federation.round + 1)
+                change = UsedDevices(run).change(runner, federation.round + 1)
                 federation.warnings += (change,) if change else ()
             write_atomically(run.file("experiment.yaml"), experiment.to_yaml().encode())
             _execute(run, lock, federation, runner, store, observer or Silent())

@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
+from mnemos.common.devices import AUTO
 from mnemos.common.files import Lock, locked, try_lock, write_atomically
 from mnemos.common.imports import showing
 from mnemos.common.plain import parse_json
 from mnemos.data.load import load
+from mnemos.engines.devices import DeviceEngine
 from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError, DataError
 from mnemos.experiment.experiment import Experiment, load_experiment, read_experiment
@@ -198,6 +200,19 @@ class Run:
             raise DataError(f"{path}: {error}") from None
 
     @property
+    def devices(self) -> list[tuple[str, ...]]:
+        """The names of the devices that its rounds were done on so far, each group once."""
+        try:
+            used = self.read_json("engine.json").get("used")
+        except DataError:
+            return []
+        entries = [entry for entry in used if isinstance(entry, dict)] if isinstance(used, list) else []
+        named = [entry.get("device") for entry in entries]
+        return list(
+            dict.fromkeys(tuple(names) if isinstance(names, list) else (str(names),) for names in named)
+        )
+
+    @property
     def accuracy(self) -> float | None:
         """Mean test accuracy over the last rounds, as the experiment asks for it."""
         return self.status.accuracy
@@ -301,8 +316,36 @@ def runs_in(folder: Path) -> list[Run]:
 
 
 def find(experiment: Experiment, folder: Path) -> Run | None:
-    """A run of exactly this experiment in the folder, or None; of several, one that has ended."""
+    """A run of exactly this experiment in the folder, or None; of several, one that has ended.
+
+    What counts of `engine.device` is the device, whatever it is called: a run that `auto` has made on the CPU
+    is one of `cpu`, too, and one that it has made on a GPU isn't.
+    """
+    same = _runs_of(experiment, folder)
+    for device, other in _called_otherwise(experiment):
+        same += [run for run in _runs_of(other, folder) if run.devices == [device]]
+    return next((run for run in same if run.ended), same[0] if same else None)
+
+
+def _runs_of(experiment: Experiment, folder: Path) -> list[Run]:
+    """The runs in a folder whose experiment has the same settings to the letter."""
     paths = sorted(folder.glob(f"*-{experiment.hash()}*"))
     found = [Run(path) for path in paths if (path / "experiment.yaml").is_file()]
-    same = [run for run in found if run.experiment.same_as(experiment)]
-    return next((run for run in same if run.ended), same[0] if same else None)
+    return [run for run in found if run.experiment.same_as(experiment)]
+
+
+def _called_otherwise(experiment: Experiment) -> Iterator[tuple[tuple[str, ...], Experiment]]:
+    """The experiment with other names of its devices, and the names that a run's record has for them."""
+    engine = experiment.engine
+    if not isinstance(engine, DeviceEngine):
+        return
+    try:
+        devices = tuple(map(str, engine.devices))
+    except ConfigError:  # there is no such device here, so it isn't known what else it is called
+        return
+    kind = devices[0].removesuffix(":0")
+    names = (AUTO, devices[0], kind) if len(devices) == 1 else (devices,)
+    for name in dict.fromkeys(names):
+        if name != engine.device:
+            named = engine.model_copy(update={"device": name})
+            yield devices, experiment.model_copy(update={"engine": named})

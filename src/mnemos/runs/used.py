@@ -49,14 +49,16 @@ class UsedDevices:
             )
         return new
 
-    def change(self, engine: Engine, round: int) -> str:
+    def change(self, runner: Runner, round: int) -> str:
         """A warning if rounds from `round` on aren't done on the device of those before; else empty."""
         if not self._used:
             return ""
-        before, now = _called(self._used[-1].get("device"), self._device), _called(*_names(engine))
+        entry = _entry(runner)
         # Another device of the same kind and name has the same arithmetic.
-        if self._device == _names(engine)[1]:
+        if self._device == entry["name"]:
             return ""
+        before = _called(self._used[-1].get("device"), self._device)
+        now = _called(entry["device"], entry["name"])
         return (
             f"engine.device: rounds before {round} were done on {before}, those from {round} on are done "
             f"on {now}: last bits differ"
@@ -70,7 +72,8 @@ def engine_for(run: Run, engine: Engine, first: Engine, device: str | list[str] 
     ConfigError that says where the run was made and what there is, if a device isn't there.
     """
     if device is not None:
-        find_devices(device)
+        if not engine.devices_elsewhere:
+            find_devices(device)
         if not engine.takes_device() and device != "cpu":
             engine = first
         if engine.takes_device() or device != "cpu":

@@ -15,6 +15,7 @@ from mnemos.errors import ConfigError
 from mnemos.runs.execute import Observer, stop_on_terminate
 from mnemos.runs.run import BusyError, Run, Status, find
 from mnemos.studies.perform import check, make_folder, perform
+from mnemos.studies.places import accelerators, apart
 from mnemos.studies.process import WorkerProcess
 from mnemos.studies.results import Ledger, Result, Results
 from mnemos.studies.study import Case
@@ -51,11 +52,14 @@ class StudyView:
         """All runs have ended, or the study was interrupted."""
 
 
-def jobs_for(left: int, jobs: int | None = None) -> int:
-    """How many runs go on at a time: `jobs`, or one a core if it is None, but not more than are left."""
+def jobs_for(left: Sequence[Case], jobs: int | None = None) -> int:
+    """How many runs go on at a time: `jobs`, but not more than are left.
+
+    If it is None, one a device, where runs train on devices; otherwise one a core.
+    """
     if jobs is not None and jobs < 1:
         raise ConfigError(f"found {jobs}; allowed: ≥ 1", "jobs")
-    return max(1, min(jobs or cores(), left))
+    return max(1, min(jobs or apart(case.experiment for case in left) or cores(), len(left)))
 
 
 def cores_each(jobs: int) -> int:
@@ -81,7 +85,7 @@ def carry_out(
     """
     view = view or StudyView()
     ledger = Ledger(cases, folder, name)
-    jobs = jobs_for(len(ledger.left), jobs)
+    jobs = jobs_for(ledger.left, jobs)
     check(ledger.left, folder)
     make_folder(folder)
     view.opened(ledger.results(), ledger.left, jobs)
@@ -135,6 +139,8 @@ class _Pool:
         self._ledger = ledger
         self._after = after
         self._left = deque(ledger.left)
+        # With more runs at a time than that, they have to share devices, and are asked to.
+        self._apart = jobs <= apart(case.experiment for case in ledger.left)
         self._elsewhere: deque[tuple[float, Case]] = deque()
         """Cases that processes outside the pool work on, and when to try them again."""
         self._met: list[Case] = []
@@ -167,11 +173,18 @@ class _Pool:
             process.order(case.experiment, self._folder)
 
     def _next(self) -> Case | None:
-        if self._left:
-            return self._left.popleft()
+        for index, case in enumerate(self._left):
+            if not (self._apart and self._clashes(case)):
+                del self._left[index]
+                return case
         if self._elsewhere and self._pause() == 0:
             return self._elsewhere.popleft()[1]
         return None
+
+    def _clashes(self, case: Case) -> bool:
+        """Whether a device that the case's run trains on is in use by another run."""
+        wanted = accelerators(case.experiment)
+        return any(wanted & accelerators(busy.experiment) for busy in self._busy.values())
 
     def _pause(self) -> float | None:
         """Seconds until a case that another process works on is tried again; None if there is none."""

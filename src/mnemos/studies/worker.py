@@ -24,6 +24,7 @@ import torch
 
 from mnemos.common.cores import cores
 from mnemos.common.imports import look_in
+from mnemos.common.shortage import shortage
 from mnemos.errors import MnemosError, PausedError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Outcome
@@ -95,7 +96,7 @@ def _execute(order: dict[str, Any], reporter: _Reporter) -> None:
         reporter.tell("interrupted")
         raise
     except Exception as error:  # the next experiment may go well
-        reporter.tell("failed", message=f"{type(error).__name__}: {error}")
+        reporter.tell("failed", message=shortage(error) or f"{type(error).__name__}: {error}")
 
 
 def _listen(connection: Connection[bytes, bytes], orders: SimpleQueue[dict[str, Any]]) -> None:

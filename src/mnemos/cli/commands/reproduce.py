@@ -134,7 +134,7 @@ def _list(scale: float | None, out: Path, jobs: int | None, quiet: bool, as_json
         for row, left in zip(rows, todo, strict=True):
             if not quiet and not alive:
                 typer.echo(f"timing {row['recipe']}", err=True)
-            at_once = jobs_for(len(left), jobs)
+            at_once = jobs_for(left, jobs)
             times = [timing.seconds(case.experiment, cores_each(at_once)) for case in left]
             row["seconds"] = makespan(times, at_once)
     if as_json:

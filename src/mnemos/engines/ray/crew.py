@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from mnemos.client.messages import Plan
 from mnemos.common.extras import require
 from mnemos.data.dataset import Dataset
+from mnemos.engines.devices import arithmetic_on
 from mnemos.engines.ray.worker import Data, Greeting, Places, Worker, as_text, find, versions
 from mnemos.errors import ConfigError, MnemosError
 
@@ -144,9 +145,8 @@ class Crew:
         """Put the first worker's kind of device into the plan; others must have the same."""
         if not self._kind:
             self._kind = greeting.device
-            update = {"device": self._kind, "deterministic": self._needs.exact and self._kind != "cpu"}
-            arithmetic = self.plan.arithmetic.model_copy(update=update)
-            self.plan = self.plan.model_copy(update={"arithmetic": arithmetic})
+            asked = self.plan.arithmetic.model_copy(update={"deterministic": self._needs.exact})
+            self.plan = self.plan.model_copy(update={"arithmetic": arithmetic_on(self._kind, asked)})
         elif greeting.device != self._kind:
             raise ConfigError(
                 f"found {greeting.device} on the cluster's machine {greeting.host}, and {self._kind} on "

@@ -32,6 +32,7 @@ class Ray(Engine):
     """Long-lived workers in a Ray cluster, each a process with one replica and one tensor thread."""
 
     any_plan: ClassVar[bool] = True
+    devices_elsewhere: ClassVar[bool] = True
 
     workers: int = Field(0, ge=0, le=100_000, description="0: one a CPU of the cluster")
     cpus: float = Field(1.0, gt=0, description="CPUs that a worker takes of the cluster's")
@@ -46,6 +47,16 @@ class Ray(Engine):
     )
     retries: int = Field(2, ge=0, description="further tries of a client whose worker died")
     timeout: float | None = Field(None, gt=0, description="seconds after which a client is given up")
+
+    @field_validator("device", mode="before")
+    @classmethod
+    def _one_name(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            raise ValueError(
+                f"found {', '.join(map(str, value))}; a worker has one device, and Ray gives each its own: "
+                "allowed: one name, such as cuda, with engine.gpus and engine.workers for how many"
+            )
+        return value
 
     @field_validator("gpus")
     @classmethod

@@ -105,7 +105,7 @@ class ControlVariates(Correction):
         if self.option == "I":
             new = done.data_means[_GRADIENT]
             return {_C: new - client.state[_C]}, {_C: new}
-        # The change isn't computed as cᵢ⁺ − cᵢ: near an optimum cᵢ is far larger, and only rounding would remain.
+        # Not computed as cᵢ⁺ − cᵢ: near an optimum cᵢ is far larger, and only rounding would remain.
         mean = (client.start - done.end) / sum(steps * rate for steps, rate in done.rates)
         change = mean - client.received[_C]
         return {_C: change}, {_C: client.state[_C] + change}
