@@ -300,8 +300,8 @@ def test_kernels_of_a_step_beside_a_loop_by_hand(engine, clients, hand):
 
 def test_chunks_are_halved_when_a_device_has_no_memory_left():
     """The result is that of the smaller chunk from the start, and the chunk is remembered."""
-    # In large batches nearly all memory is the activations of the clients that train at once. The engine's own
-    # threads give memory back a moment late, so that a limit needs some room on both sides.
+    # In large batches nearly all memory is the activations of the clients that train at once. The engine's
+    # own threads give memory back a moment late, so that a limit needs some room on both sides.
     wide = {"epochs": 1, "batch": BATCH * STEPS}
     greedy = lenet("vmap", options={"memory": 100.0}, local=wide)
     gc.collect()  # of what other tests have left

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from mnemos.common.imports import import_path
+from mnemos.common.pools import settle_kernels
 from mnemos.common.registry import Part, Registry
 from mnemos.errors import ConfigError
 from mnemos.models.dropout import own_dropout
@@ -140,6 +141,7 @@ def build_model(part: Model, shape: tuple[int, ...], classes: int, generator: to
     gives the same weights, the global state is restored, and a user's own initialisation (or pre-trained
     weights) is kept. A forward pass of a copy verifies that samples of this shape give one logit per class.
     """
+    settle_kernels()  # whatever trains or evaluates begins here
     with seeded(generator):
         module = own_dropout(part.build(shape, classes))
         check_output(module, shape, classes)
