@@ -3,6 +3,10 @@
 import os
 import signal
 
+# Threads of OpenMP, here and in processes that tests start, sleep while they wait for each other. They would
+# spin: on a busy machine one forward pass has taken two hundred times as many seconds of a processor.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # it is read once, when PyTorch is imported
+
 import pytest
 import torch
 

@@ -38,7 +38,7 @@ from mnemos.models.features import features_and_logits
 from mnemos.models.functional import Functional
 from mnemos.models.memory import channels_last_is_safe
 from mnemos.models.model import build_model, check_output, models
-from mnemos.models.trial import buffer_bytes, trial
+from mnemos.models.trial import buffer_bytes, copied, trial
 from mnemos.pretrain.pretraining import Pretraining
 from mnemos.screens.screen import screens
 from mnemos.studies.estimate import estimate
@@ -184,6 +184,16 @@ def _try(module):
             np.random.rand()  # noqa: NPY002
 
 
+def _copy(module):
+    """Whatever is done to the copy."""
+    twin = copied(module)
+    for layer, own in zip(module.modules(), twin.modules(), strict=True):
+        assert layer._forward_hooks is not own._forward_hooks
+    twin.register_forward_hook(lambda *_: None)
+    for tensor in (*twin.parameters(), *twin.buffers()):
+        tensor.data.zero_()
+
+
 LOOKS = {
     "mnemos.client.trainer:has_batch_norm": has_batch_norm,
     "mnemos.engines.auto:_has_conv": _has_conv,
@@ -196,6 +206,7 @@ LOOKS = {
     "mnemos.models.memory:channels_last_is_safe": channels_last_is_safe,
     "mnemos.models.model:check_output": lambda m: check_output(m, SHAPE, CLASSES),
     "mnemos.models.trial:trial": _try,
+    "mnemos.models.trial:copied": _copy,
     "mnemos.models.trial:buffer_bytes": buffer_bytes,
     "mnemos.models.checks:check_model": lambda m: check_model(m, SHAPE),
     "mnemos.models.checks:check_features": lambda m: check_features(m, SHAPE),

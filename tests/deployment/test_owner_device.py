@@ -10,7 +10,9 @@ from support import pretend
 from support.owners import folders, joined
 from support.play import play
 
-torch.set_num_threads(1)  # before the first backward pass on a pretend device
+# Before any test makes a backward pass, of which PyTorch's threads for devices are started once and for all.
+torch.set_num_threads(1)
+pretend.install()
 
 
 NORMED = {"name": "mlp", "hidden": [8], "norm": "batch"}
@@ -42,11 +44,6 @@ def experiment(paths, **changes):
             **changes,
         }
     )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _installed():
-    pretend.install()
 
 
 @pytest.mark.parametrize("case", CASES)

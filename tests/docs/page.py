@@ -141,7 +141,9 @@ def _shortened(words: list[str]) -> list[str]:
     if "--rounds" in kept:
         del kept[kept.index("--rounds") : kept.index("--rounds") + 2]
     serial = [] if any("engine" in word for word in kept) else ["engine=serial"]
-    return [*kept, "rounds=2", *serial]
+    # Every worker of a sweep takes seconds to import PyTorch.
+    alone = ["--jobs", "1"] if words[1] == "sweep" and "--jobs" not in kept else []
+    return [*kept, "rounds=2", *serial, *alone]
 
 
 def _command(words: list[str]) -> str:

@@ -29,7 +29,7 @@ from mnemos.objectives.softmax import near_zero, nll
 from mnemos.vector import Bound, square_distances, square_sum, square_sums
 from support import pretend
 from support.lenets import BATCH, CLIENTS, STEPS, Noise, lenet
-from support.processes import forked
+from support.processes import LONG, forked
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))  # at the end: site.py there isn't Python's
 from digests import generate
@@ -159,7 +159,7 @@ def test_a_run_that_is_killed_and_resumed(files, tmp_path):
     described = filled(ROWS["method/scaffold/wsm"].experiment, files)
     there = {**described, "engine": {"name": "serial", "device": "pretend:0"}}
     with forked(_killed, str(tmp_path / "killed"), there) as process:
-        process.join(120)
+        process.join(LONG)
     assert process.exitcode == -signal.SIGKILL
     (path,) = (tmp_path / "killed").iterdir()
     resumed = mnemos.resume(path)

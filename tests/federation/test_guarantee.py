@@ -16,7 +16,7 @@ from mnemos.data.partition import Partition
 from mnemos.engines.engine import Lost
 from mnemos.engines.serial import SerialRunner
 from mnemos.errors import ConfigError, PausedError
-from mnemos.experiment.experiment import Experiment, load_experiment
+from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
 from mnemos.privacy.gaussian import SECRET, clipped
 from mnemos.runs.execute import resume, start
@@ -24,40 +24,19 @@ from mnemos.runs.run import Run
 from mnemos.selection import Selection
 from mnemos.vector import square_sum
 from support.interrupt import Stop
-from support.play import play
+from support.play import noting, play
+from support.private import NOISE, private
 
-CLIP = 0.1
-NOISE = {"name": "gaussian", "clip": CLIP, "noise": 2.0}
+CLIP = NOISE["clip"]
 
 
 def experiment(privacy=NOISE, **changes):
-    return load_experiment(
-        {
-            "partition": {"name": "iid", "clients": 8},
-            "model": {"name": "mlp", "hidden": [8]},
-            "method": {"name": "fedavg", "weighting": "uniform"},
-            "participation": 0.5,
-            "selection": "poisson",
-            "local": {"steps": 2, "batch": 16, "lr": 0.1},
-            "rounds": 3,
-            "evaluate": {"every": 1, "patience": 0},
-            "engine": "serial",
-            "privacy": privacy,
-        },
-        changes,
-    )
+    return private(changes, privacy=privacy)
 
 
 def values(outcomes, name):
     found = [record.value for outcome in outcomes for record in outcome.records if record.name == name]
     return [value for value in found if not math.isnan(value)]
-
-
-def seen_by(updates):
-    def watch(update, layout):
-        updates.append(update)
-
-    return watch
 
 
 # --- what a round does --------------------------------------------------------------------------------
@@ -67,8 +46,8 @@ def test_a_round_by_hand():
     """x + 1/m (Σ Δₖ min(1, C / ‖Δₖ‖) + z C n): m = 4 are expected, whoever comes; Δₖ is what the same client
     sends without privacy."""
     private, plain = [], []
-    federation, _ = play(experiment(rounds=1), checks=(seen_by(private),))
-    play(experiment("none", rounds=1), checks=(seen_by(plain),))
+    federation, _ = play(experiment(rounds=1), checks=(noting(private),))
+    play(experiment("none", rounds=1), checks=(noting(plain),))
     assert [one.client for one in private] == [one.client for one in plain]
     noise = rng.normal(federation.layout.size + 1, 0, "privacy", 1)[:-1]
     total = sum(clipped(one.delta, CLIP)[0] for one in plain)
@@ -160,7 +139,7 @@ def test_who_vanishes_or_is_rejected_counts_as_nothing():
 
     federation, _ = play(experiment(rounds=1, participation=1.0), checks=(refuse,))
     updates = []
-    play(experiment(rounds=1, participation=1.0), checks=(seen_by(updates),))
+    play(experiment(rounds=1, participation=1.0), checks=(noting(updates),))
     (third,) = [one.delta for one in updates if one.client == 3]
     noise = rng.normal(federation.layout.size + 1, 0, "privacy", 1)[:-1]
     begin = Federation(experiment()).server.model
@@ -250,7 +229,7 @@ def test_drop_outs_are_drawn_anew_when_a_paused_run_goes_on(tmp_path):
 def test_free_riders_are_clipped_like_others():
     updates = []
     riders = {"name": "free-riders", "share": 1.0, "kind": "noise", "scale": 1e6}
-    play(experiment(rounds=2, faults=[riders]), checks=(seen_by(updates),))
+    play(experiment(rounds=2, faults=[riders]), checks=(noting(updates),))
     assert updates
     assert all(math.sqrt(square_sum(one.delta)) <= CLIP for one in updates)
 

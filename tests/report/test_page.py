@@ -17,6 +17,7 @@ from mnemos.report.live import Latest, serve
 from mnemos.report.page import collect, render
 from mnemos.report.reading import runs_of
 from mnemos.report.write import write_report
+from support.processes import LONG
 
 Open = Callable[..., AbstractContextManager[Page]]
 
@@ -402,7 +403,7 @@ def test_a_live_page_says_that_it_reads_until_it_has_read(browser: Browser, tmp_
     may_answer = threading.Event()
 
     def read() -> dict[str, object]:
-        may_answer.wait(20)
+        may_answer.wait(LONG)  # which the test ends, however long the page takes to open
         return collect(runs_of([tmp_path]))
 
     with serve(lambda: render(collect([]), live=True), Latest(read, lambda: 0)) as address:

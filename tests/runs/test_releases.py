@@ -9,13 +9,13 @@ import pytest
 from mnemos.engines.engine import Lost
 from mnemos.engines.serial import Serial, SerialRunner
 from mnemos.errors import DataError
-from mnemos.experiment.experiment import load_experiment
 from mnemos.federation.federation import Federation
 from mnemos.privacy.gaussian import SECRET
 from mnemos.runs.checkpoint import Checkpoints
 from mnemos.runs.execute import Silent, resume, start
+from support.private import NOISE, private
 
-PRIVACY = {"name": "gaussian", "clip": 0.1, "noise": 2.0, "secret": True}
+PRIVACY = {**NOISE, "secret": True}
 
 
 class Moody(Serial):
@@ -41,21 +41,8 @@ def experiment(tmp_path, monkeypatch):
     monkeypatch.setenv(SECRET, "a" * 32)
 
     def described(**changes):
-        return load_experiment(
-            {
-                "partition": {"name": "iid", "clients": 8},
-                "model": {"name": "mlp", "hidden": [8]},
-                "method": {"name": "fedavg", "weighting": "uniform"},
-                "participation": 0.5,
-                "selection": "poisson",
-                "local": {"steps": 2, "batch": 16, "lr": 0.1},
-                "rounds": 4,
-                "evaluate": {"every": 1, "patience": 0},
-                "engine": {"name": "test_releases:Moody", "flag": str(tmp_path / "flag")},
-                "privacy": PRIVACY,
-            },
-            changes,
-        )
+        moody = {"name": "test_releases:Moody", "flag": str(tmp_path / "flag")}
+        return private(changes, rounds=4, engine=moody, privacy=PRIVACY)
 
     return described
 

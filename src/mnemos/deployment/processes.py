@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mnemos.common.parent import end_with_parent
@@ -25,6 +25,8 @@ _START = 60.0
 """Seconds that a process has to start."""
 _END = 5.0
 """Seconds that a process has to end before it is killed."""
+_OWN_PORTS = range(20_000, 32_000)
+"""Ports below those that Linux, macOS and Windows give to connections, and above those of Ray's workers."""
 
 
 class FlowerProcess:
@@ -123,10 +125,16 @@ def new_secret(path: Path) -> bytes:
 
 
 def free_port() -> int:
-    """A port of this machine that is free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of this machine that is free.
+
+    It is used a moment later. So it is none of those that the system hands out, which another program's
+    connection could be given meanwhile; unless all others are taken.
+    """
+    for port in (*(_OWN_PORTS.start + secrets.randbelow(len(_OWN_PORTS)) for _ in range(50)), 0):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    raise MnemosError("there is no free port on this machine")
 
 
 def check_free(host: str, port: int) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from queue import SimpleQueue
 
-import torch
 from pydantic import Field
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
 from mnemos.client.trainer import Trainer, intra_op
 from mnemos.common.cores import cores
 from mnemos.common.devices import CPU
+from mnemos.common.pools import compute_pool
 from mnemos.data.dataset import Dataset
 from mnemos.engines.devices import DeviceEngine
 from mnemos.engines.engine import Engine, Runner, Work, blame, engines
@@ -57,7 +57,7 @@ class ThreadsRunner(Runner):
         self._free: SimpleQueue[Trainer] = SimpleQueue()
         for _ in range(workers):
             self._free.put(Trainer(plan, dataset))
-        self._pool = ThreadPoolExecutor(workers, "mnemos", initializer=torch.set_num_threads, initargs=(1,))
+        self._pool = compute_pool(workers, "mnemos")
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
         """Train the clients of a cohort, with at most two requests for each worker at a time."""

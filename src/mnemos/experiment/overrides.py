@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import re
@@ -48,6 +49,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def parse_yaml(text: str) -> Any:
     """The value of a YAML text, in which 1e-4 is a number; a `YAMLError` if it isn't plain data."""
+    return copy.deepcopy(_parsed(text))
+
+
+@lru_cache(256)
+def _parsed(text: str) -> Any:
+    """The value, for whoever doesn't change it; recipes name the same files again and again."""
     try:
         value = yaml.load(text, _Loader)  # nosec B506 # a SafeLoader
         json.dumps(value, default=str)

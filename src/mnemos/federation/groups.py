@@ -118,7 +118,7 @@ class Group:
     ) -> Iterator[Answer]:
         """Ask clients to train, screen their updates, and yield the answers in the order of the broadcasts.
 
-        `memory`: what screens and bad clients remember; both add to it. `train`: called instead of the engine's.
+        `memory`: what screens and bad clients remember; both add. `train`: called instead of the engine's.
         """
         requests = self.requests(ctx, broadcasts, attempt.steps)
         answers = ask(train or ctx.runner.run, requests, attempt.absent, self.misconduct, memory)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Protocol
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from mnemos.common.cores import cores
 from mnemos.common.devices import CPU
+from mnemos.common.pools import compute_pool
 from mnemos.data.augment import normalise, to_channels_last
 from mnemos.data.dataset import Dataset, Split
 from mnemos.measures.measure import Scores
@@ -66,7 +66,7 @@ class Evaluator:
         self._channels_last = len(dataset.shape) == 3 and safe
         # A device does one thing after the other, and needs no threads to be kept busy.
         threads = cores() if device == CPU else 1
-        self._pool = ThreadPoolExecutor(threads, "evaluate", torch.set_num_threads, (1,))
+        self._pool = compute_pool(threads, "evaluate")
 
     def __call__(self, model: Tensor, buffers: Tensor, split: Split, indices: Tensor | None = None) -> Scores:
         """Scores of a model on (some samples of) a split, on the host."""

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from mnemos.common.compiler import defer_compiler
 from mnemos.common.imports import import_path
+from mnemos.common.pools import settle_kernels
 from mnemos.common.registry import Part, Registry
 from mnemos.errors import ConfigError
 from mnemos.models.dropout import own_dropout
@@ -141,7 +142,8 @@ def build_model(part: Model, shape: tuple[int, ...], classes: int, generator: to
     gives the same weights, the global state is restored, and a user's own initialisation (or pre-trained
     weights) is kept. A forward pass of a copy verifies that samples of this shape give one logit per class.
     """
-    defer_compiler()  # whatever trains begins here
+    settle_kernels()  # whatever trains or evaluates begins here
+    defer_compiler()
     with seeded(generator):
         module = own_dropout(part.build(shape, classes))
         check_output(module, shape, classes)

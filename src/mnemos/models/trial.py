@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,7 +26,7 @@ def trial(module: nn.Module, *, training: bool) -> Iterator[nn.Module]:
     Afterwards the module and the global random generators are unchanged, bit for bit.
     """
     try:
-        twin = copy.deepcopy(module)
+        twin = copied(module)
     except Exception as error:
         raise ConfigError(
             "it can't be copied, and models are tried out on a copy before training "
@@ -43,6 +44,21 @@ def trial(module: nn.Module, *, training: bool) -> Iterator[nn.Module]:
         torch.set_rng_state(torch_state)
         np.random.set_state(numpy_state)  # noqa: NPY002
         random.setstate(python_state)
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy that shares nothing with the module, as `deepcopy` makes it, in half the time.
+
+    Every layer has a dozen empty collections for its hooks, which `deepcopy` takes apart one by one: it is
+    given a new one for each.
+    """
+    empty = {
+        id(value): type(value)()
+        for layer in module.modules()
+        for value in vars(layer).values()
+        if type(value) in (OrderedDict, dict, set, list) and not value
+    }
+    return copy.deepcopy(module, empty)
 
 
 def global_states() -> tuple[object, ...]:

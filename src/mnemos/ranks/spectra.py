@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from mnemos.common.cores import cores
 from mnemos.common.devices import CPU, knows_double
+from mnemos.common.pools import compute_pool
 from mnemos.ranks.evbmf import evbmf
 from mnemos.vector import Kind, Layout, Slot
 
@@ -135,5 +135,5 @@ def _on_host(spectra: list[Tensor]) -> list[Tensor]:
 
 def _on_threads(jobs: list[tuple[Any, ...]]) -> list[Any]:
     """The results of jobs (function, arguments …), on one intra-op thread each: the same on any machine."""
-    with ThreadPoolExecutor(cores(), "ranks", torch.set_num_threads, (1,)) as pool:
+    with compute_pool(cores(), "ranks") as pool:
         return [job.result() for job in [pool.submit(*job) for job in jobs]]

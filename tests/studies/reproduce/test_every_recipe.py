@@ -25,6 +25,8 @@ _LONG = ("42 iterations", "70 iterations", "all data each")
 _FEW_IMAGES = ("feder/", "claims/ranks")
 """Recipes in which clients are few, and hold much."""
 _TASKS = ("afcl/", "claims/bounds", "claims/continual", "claims/fractals")
+_EPOCHS = ("wsm/", "tce/", "thesis/")
+"""Recipes with ResNets and three local epochs, which are alike: one, unless a cell says otherwise."""
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,8 @@ def test_it_runs_at_the_smallest_scale(
         fractals = {"name": "fractals", "classes": 2, "images": 16, "batch": 16}
         smaller = {**recipe.changes, "local.batch": 16, "start": fractals}
         recipe = recipe.model_copy(update={"changes": smaller})
+    elif name.startswith(_EPOCHS):
+        recipe = recipe.model_copy(update={"changes": {"local.epochs": 1, **recipe.changes}})
     chosen = [_with_fractals(recipe.of(SMALLEST))] if name.startswith(_TASKS) else few(recipe.of(SMALLEST))
     reproduction = Reproduction(known, recipe, runs, SMALLEST, (0,), tuple(chosen))
     results = in_turn(reproduction.cases(), runs, lambda case: Silent())

@@ -57,7 +57,7 @@ class Reproduction:
     @property
     def settings(self) -> list[str]:
         """The settings that the scale has changed, such as `rounds: 4000 → 400`."""
-        full = [self._on_device(cell) for cell in self.recipe.of(1.0)]
+        full = [self._on_device(cell) for cell in self._full]
         return differences((a.experiment, b.experiment) for a, b in zip(full, self.cells, strict=True))
 
     @property
@@ -126,6 +126,11 @@ class Reproduction:
             record(self._stem.replace("/", "-"), self.folder, runs)
         return shown
 
+    @cached_property
+    def _full(self) -> list[RecipeCell]:
+        """All cells in the paper's own setting."""
+        return self.recipe.of(1.0)
+
     @property
     def _seeds(self) -> tuple[int, ...]:
         return self.seeds or self.recipe.seeds
@@ -144,7 +149,7 @@ class Reproduction:
         """The factor by which the paper's number of rounds is multiplied."""
         if self.scale is not None:
             return self.scale
-        return self.cells[0].experiment.rounds / self.recipe.of(1.0)[0].experiment.rounds
+        return self.cells[0].experiment.rounds / self._full[0].experiment.rounds
 
     def _page(self, shown: Shown) -> str:
         recipe = self.recipe
