@@ -58,6 +58,19 @@ def test_transfers_do_not_grow_with_the_steps(changes, local, a_client):
     assert short.up + short.down <= a_client * CLIENTS + 8
 
 
+def test_rates_that_differ_between_clients_are_sent_once():
+    """Clients of unequal size are in different epochs at the same step, and so at different rates."""
+    unequal = {"name": "quantity", "clients": CLIENTS, "validation": 0.0, "min_samples": BATCH}
+    schedule = {"name": "step", "over": "epochs", "size": 1, "gamma": 0.5}
+    short, long = (
+        counted(
+            lenet("vmap", partition=unequal, local={"epochs": epochs, "batch": BATCH, "schedule": schedule})
+        )
+        for epochs in (2, 6)
+    )
+    assert (short.up, short.down) == (long.up, long.down)
+
+
 @pytest.mark.parametrize(("changes", "local", "_a_client"), STEPS.values(), ids=STEPS)
 def test_the_same_bits_as_on_the_cpu_all_the_same(changes, local, _a_client):
     there, here = (

@@ -81,6 +81,7 @@ class Rows(Trainees):
         self.losses, self._seen = torch.zeros(len(requests), device=device), torch.zeros(len(requests))
         self._client, self._dims = stack(self._clients)
         self._rates = _rates(self._requests, self._workloads)
+        self._columns = _columns(self._rates, device)
         # None, and not these rows themselves: a cycle would keep a chunk in memory for too long.
         self._narrowed: Rows | None = None
 
@@ -183,7 +184,8 @@ class Rows(Trainees):
 
     def optimise(self, gradient: Tensor, rates: Sequence[float]) -> None:
         """One step of every row; element by element at once, where the optimiser allows it."""
-        local, lr = self.plan.local, _rate(rates, self.parameters)
+        local = self.plan.local
+        lr: Rate = rates[0] if len(set(rates)) == 1 else self._columns[tuple(rates)]
 
         def step(parameters: Tensor, gradient: Tensor, state: State, lr: Rate) -> Tensor:
             local.optimizer.step(parameters, gradient, state, lr, local.weight_decay)
@@ -237,9 +239,19 @@ def _rates(requests: Sequence[TrainRequest], workloads: Sequence[LocalWorkload])
     return found
 
 
-def _rate(rates: Sequence[float], like: Tensor) -> Rate:
-    """One number if it is the same for all rows; else one per row, on the device of `like`."""
-    return rates[0] if len(set(rates)) == 1 else like.new_tensor(rates)[:, None]
+def _columns(rates: Sequence[Rates], device: torch.device) -> dict[tuple[float, ...], Tensor]:
+    """The learning rates of the steps in which clients differ, as columns [K, 1] on a device, by themselves.
+
+    `rates`: each client's, those with the most steps first. They are sent in one piece before the first step.
+    """
+    if len(set(rates)) == 1:
+        return {}
+    paces, found = [step_rates(pace) for pace in rates], {}
+    for step in range(len(paces[0])):
+        own = tuple(pace[step] for pace in paces if len(pace) > step)
+        if len(set(own)) > 1:
+            found[own] = torch.tensor(own)[:, None]
+    return send(found, device)
 
 
 def _tensors(value: Tensor | Batch) -> Iterator[Tensor]:
