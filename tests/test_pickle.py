@@ -101,6 +101,7 @@ ALLOWED = {
     ("common/extras.py", "importlib.import_module"): "the package of an extra, by a name in the source",
     ("__init__.py", "importlib.import_module"): "what the package offers, by a name in the source",
     ("cli/app.py", "importlib.import_module"): "a command, by a name in the source",
+    ("common/compiler.py", "importlib.import_module"): "PyTorch's compiler, by a name in the source",
 }
 
 

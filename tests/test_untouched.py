@@ -20,7 +20,7 @@ import mnemos
 from mnemos.client.trainer import fresh_model, has_batch_norm
 from mnemos.data.dataset import Split
 from mnemos.data.load import load
-from mnemos.engines.auto import _has_conv
+from mnemos.engines.auto import has_convolutions
 from mnemos.engines.engine import Work, engines
 from mnemos.engines.vmap import Vmap
 from mnemos.errors import ConfigError
@@ -196,7 +196,7 @@ def _copy(module):
 
 LOOKS = {
     "mnemos.client.trainer:has_batch_norm": has_batch_norm,
-    "mnemos.engines.auto:_has_conv": _has_conv,
+    "mnemos.engines.auto:has_convolutions": has_convolutions,
     "mnemos.models.buffers:changed_buffers": lambda m: (
         changed_buffers(m, SHAPE, training=True),
         changed_buffers(m, SHAPE, training=False),

@@ -19,7 +19,6 @@ from torch.func import functional_call, grad, vmap
 import mnemos
 from mnemos.client.trainer import fresh_model
 from mnemos.common.devices import CPU, bytes_in, double, find_devices, free_memory, send
-from mnemos.engines.auto import AutoRunner
 from mnemos.engines.devices import Mirror
 from mnemos.engines.vmap import Vmap
 from mnemos.errors import ConfigError, MnemosError
@@ -397,7 +396,8 @@ def test_what_all_clients_are_sent_is_copied_once_to_another_device():
 
 def test_auto_records_what_its_choice_has_found(tmp_path, monkeypatch):
     monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
-    monkeypatch.setattr(AutoRunner, "_measure", lambda self, _cohort: (Vmap(device=self._device), "fastest"))
+    remembered = Vmap(device="pretend:0")
+    monkeypatch.setattr("mnemos.engines.auto.recall_engine", lambda _key: remembered)
     with closing(Federation(lenet("auto"))) as federation, federation.open() as runner:
         federation.advance(runner)
         assert runner.engine.device == "pretend:0"

@@ -28,7 +28,7 @@ def table(*runs: Run) -> list[list[str]]:
 def test_runs_that_left_nobody_out_have_nothing_to_show(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", rows=records((1, "train_loss", 3)))
     assert table(run) == []
-    assert left_out(run.metrics).reasons == {}
+    assert left_out(run.records).reasons == {}
 
 
 def test_means_over_two_seeds(tmp_path: Path) -> None:
@@ -43,6 +43,6 @@ def test_means_over_two_seeds(tmp_path: Path) -> None:
         [NAN, "1.5", "1", "0.5"],
         ["round repeated", "1", "0.5", "–"],
     ]
-    found = left_out(one.metrics)
+    found = left_out(one.records)
     assert (found.reasons, found.rounds, found.repeated) == ({NAN: 3, "dropped": 1}, 2, 2)
     assert collect([one, two])

@@ -13,6 +13,7 @@ import platform
 from collections.abc import Iterable, Iterator
 
 import torch
+from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from mnemos.client.messages import Plan, TrainRequest
@@ -108,7 +109,7 @@ class AutoRunner(Runner):
         """
         if not self._on_cpu or self._options.exact or self.plan.arithmetic.vmap:
             return False
-        return any(isinstance(part, _ConvNd) for part in fresh_model(self.plan, self._dataset).modules())
+        return has_convolutions(fresh_model(self.plan, self._dataset))
 
     def _take(self, engine: Engine, why: str) -> None:
         self._chosen = engine.open(self.plan, self._dataset, self._work)
@@ -148,3 +149,8 @@ class AutoRunner(Runner):
         return hashlib.sha256(
             json.dumps([__version__, plan, machine, work, self._dataset.shape]).encode()
         ).hexdigest()[:16]
+
+
+def has_convolutions(module: nn.Module) -> bool:
+    """Whether a model has convolutional layers."""
+    return any(isinstance(part, _ConvNd) for part in module.modules())

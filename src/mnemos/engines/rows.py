@@ -286,13 +286,15 @@ def _client_rows(stacked: Client, dims: Client) -> Iterator[Tensor]:
 
 def _client_like(stacked: Client, dims: Client, left: Iterator[Tensor]) -> Client:
     """One client, from its rows and what is the same for all."""
+    # No inner function that calls itself: a function in a cycle would keep the rows until they are collected.
+    return Client(*(_part_like(value, dim, left) for value, dim in zip(stacked, dims, strict=True)))
 
-    def own(value: Any, dim: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: own(tensor, dim[name]) for name, tensor in value.items()}
-        return next(left) if dim == 0 else value
 
-    return Client(*map(own, stacked, dims))
+def _part_like(value: Any, dim: Any, left: Iterator[Tensor]) -> Any:
+    """A client's tensor, or dictionary of tensors, likewise."""
+    if isinstance(value, dict):
+        return {name: _part_like(tensor, dim[name], left) for name, tensor in value.items()}
+    return next(left) if dim == 0 else value
 
 
 def _first(count: int, stacked: Client, dims: Client) -> Client:

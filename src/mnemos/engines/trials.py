@@ -50,7 +50,7 @@ class Trial:
         return type(self.engine).name + compiled + (f" ({threads} intra-op)" if threads > 1 else "")
 
     def seconds(self, clients: int, steps: int) -> float:
-        """Seconds that this many clients with so many steps in all take, with handicap and compiling."""
+        """Seconds for a number of clients and the steps of all of them, with handicap and compiling."""
         return self.handicap * (self.step * steps + self.beside * clients) + self.compiling
 
     def __str__(self) -> str:

@@ -54,7 +54,7 @@ def parse_yaml(text: str) -> Any:
 
 @lru_cache(256)
 def _parsed(text: str) -> Any:
-    """The value, for whoever doesn't change it; recipes name the same files again and again."""
+    """The value, which must not be changed: it is kept, as recipes name the same files again and again."""
     try:
         value = yaml.load(text, _Loader)  # nosec B506 # a SafeLoader
         json.dumps(value, default=str)

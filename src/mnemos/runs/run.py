@@ -207,10 +207,9 @@ class Run:
         except DataError:
             return []
         entries = [entry for entry in used if isinstance(entry, dict)] if isinstance(used, list) else []
-        named = [entry.get("device") for entry in entries]
-        return list(
-            dict.fromkeys(tuple(names) if isinstance(names, list) else (str(names),) for names in named)
-        )
+        named = (entry.get("device") for entry in entries)
+        groups = (tuple(names) if isinstance(names, list) else (str(names),) for names in named)
+        return list(dict.fromkeys(groups))
 
     @property
     def accuracy(self) -> float | None:
