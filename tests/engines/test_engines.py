@@ -283,7 +283,12 @@ def requests_of(description):
     return found
 
 
-PUBLIC = {"data": "digits", "model": "cnn", "partition": {"name": "iid", "clients": 6}}
+PUBLIC = {
+    "data": "digits",
+    "model": {"name": "cnn", "width": 0.125},
+    "partition": {"name": "iid", "clients": 6},
+    "local": {"steps": 1, "batch": 8},
+}
 """Parts that another process can find by their names."""
 
 
@@ -291,7 +296,8 @@ def test_compiling_is_tried_beside_a_long_run_and_ends_with_it(tmp_path, monkeyp
     monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(auto, "LARGE", 0.0)  # no vmap
-    federation = Federation(experiment("auto", **PUBLIC, rounds=10_000_000))
+    monkeypatch.setattr(auto, "_LONG", 0.0)  # every run is a long one
+    federation = Federation(experiment("auto", **PUBLIC))
     with federation.open() as runner:
         federation.advance(runner)  # which doesn't wait for it
         (folder,) = tmp_path.glob("mnemos-beside-*")
@@ -337,18 +343,20 @@ def test_what_was_tried_beside_a_run_is_for_the_next(tmp_path, monkeypatch, seco
 def test_a_trial_that_was_not_finished_is_made_beside_the_next_run(tmp_path, monkeypatch):
     monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
     monkeypatch.setattr(auto, "LARGE", 0.0)  # no vmap
+    monkeypatch.setattr(auto, "_LONG", 0.0)  # every run is a long one
     started = []
     monkeypatch.setattr(Beside, "_start", lambda _self, folder: started.append(folder))
     for _ in range(2):
-        train(experiment("auto", **PUBLIC, rounds=10_000_000), rounds=1)
+        train(experiment("auto", **PUBLIC), rounds=1)
     assert len(started) == 2
 
 
 def test_what_is_tried_beside_a_run_cannot_end_it(tmp_path, monkeypatch):
     monkeypatch.setenv("MNEMOS_CACHE", str(tmp_path))
     monkeypatch.setattr(auto, "LARGE", 0.0)  # no vmap
+    monkeypatch.setattr(auto, "_LONG", 0.0)  # every run is a long one
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    server, _ = train(experiment("auto", **PUBLIC, rounds=10_000_000), rounds=1)
+    server, _ = train(experiment("auto", **PUBLIC), rounds=1)
     assert server.model.isfinite().all()
 
 
