@@ -9,7 +9,6 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -30,16 +29,17 @@ class Contender:
         self.first = 0.0
         """Seconds from the start of the process to the end of its first round."""
         self.note = ""
-        self._process = subprocess.Popen(
-            [python, "-m", f"contenders.{name}", str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log.open("wb"),
-            cwd=scratch,
-            env=environment(scratch),
-            text=True,
-            bufsize=1,
-        )
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [python, "-m", f"contenders.{name}", str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=scratch,
+                env=environment(scratch),
+                text=True,
+                bufsize=1,
+            )
         self._ready = False
 
     def round(self) -> tuple[float, float]:
@@ -60,14 +60,16 @@ class Contender:
 
     def close(self) -> None:
         """Ask the contender to end, and end what is left of it."""
-        started = descendants(self._process.pid)
-        with suppress(OSError):
+        started = {process: _birth(process) for process in descendants(self._process.pid)}
+        with suppress(BrokenPipeError):
             _pipe(self._process.stdin).write("stop\n")
+        with suppress(BrokenPipeError):
             _pipe(self._process.stdin).close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
         _end(started)
         self._process.wait()
+        _pipe(self._process.stdout).close()
 
     def _answer(self) -> dict[str, Any]:
         lines = _pipe(self._process.stdout)
@@ -140,10 +142,19 @@ def _peak(process: int) -> float:
     return 0.0
 
 
-def _end(processes: Iterable[int]) -> None:
-    for process in processes:
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+def _end(processes: dict[int, str]) -> None:
+    """End processes, given with when they began: a number may by now be another process's."""
+    for process, birth in processes.items():
+        if birth and _birth(process) == birth:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _birth(process: int) -> str:
+    """When a process began, in the system's ticks; empty if there is none."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[19]
+    return ""
 
 
 def _pipe(pipe: IO[str] | None) -> IO[str]:
