@@ -21,7 +21,7 @@ from pathlib import Path
 
 from contest import Contest, hold
 from environments import DEFAULT, PEERS, InstallError, interpreter, version
-from results import figure, machine, record, table
+from results import figure, load, machine, record, table
 from works import WORKS
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +31,7 @@ def main() -> None:
     arguments = _arguments()
     names = arguments.only.split(",") if arguments.only else list(PEERS)
     facts = machine() | {"commit": _commit(), "repeats": arguments.repeats, "small": arguments.small}
+    facts["load before"] = load()
     contests: dict[str, Contest] = {}
     for letter in arguments.works or WORKS:
         work = WORKS[letter].small() if arguments.small else WORKS[letter]
@@ -40,6 +41,7 @@ def main() -> None:
                 work, names, arguments.repeats, arguments.environments, Path(scratch), arguments.patience
             )
         print(table(letter, contests[letter]), flush=True)
+    facts["load after"] = load()
     facts["versions"] = _versions(names, arguments.environments)
     if arguments.out is not None:
         arguments.out.mkdir(parents=True, exist_ok=True)

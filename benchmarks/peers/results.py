@@ -80,9 +80,13 @@ def machine() -> dict[str, Any]:
         "cores": cores(),
         "processor": _processor(),
         "python": platform.python_version(),
-        "load": round(os.getloadavg()[0], 1),
         "capability": torch.backends.cpu.get_cpu_capability(),
     }
+
+
+def load() -> float:
+    """The mean number of processes that wanted a core in the last minute."""
+    return round(os.getloadavg()[0], 1)
 
 
 def _processor() -> str:

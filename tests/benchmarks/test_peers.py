@@ -25,7 +25,7 @@ def test_contenders_take_turns_and_train(tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "peers.png").stat().st_size
     found = json.loads((tmp_path / "peers.json").read_text())
-    assert {"commit", "cores", "load", "versions"} <= set(found)
+    assert {"commit", "cores", "load before", "versions"} <= set(found)
     for letter in "bef":
         work = found["works"][letter]
         for name in ("mnemos", "by_hand", "plain"):
