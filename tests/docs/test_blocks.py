@@ -86,7 +86,7 @@ def read(words: list[str], show: Callable[[list[str]], None]) -> None:
         case ["make", target]:
             assert target in MAKE
         case ["python", script, *rest] if script != "-m":
-            assert (ROOT / script).is_file()
+            assert (ROOT / script).is_file() or (ROOT / script / "__main__.py").is_file()
             sources = "".join(path.read_text() for path in (ROOT / script).parent.glob("*.py"))
             assert all(f'"{word}"' in sources for word in rest if word.startswith("--")), words
 
