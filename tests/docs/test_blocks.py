@@ -86,8 +86,10 @@ def read(words: list[str], show: Callable[[list[str]], None]) -> None:
         case ["make", target]:
             assert target in MAKE
         case ["python", script, *rest] if script != "-m":
-            assert (ROOT / script).is_file() or (ROOT / script / "__main__.py").is_file()
-            sources = "".join(path.read_text() for path in (ROOT / script).parent.glob("*.py"))
+            path = ROOT / script
+            file = path / "__main__.py" if path.is_dir() else path
+            assert file.is_file()
+            sources = "".join(path.read_text() for path in file.parent.glob("*.py"))
             assert all(f'"{word}"' in sources for word in rest if word.startswith("--")), words
 
 
