@@ -10,7 +10,7 @@ from mnemos.engines.ray.worker import Data, Worker, as_text, own_of, shared_of
 from mnemos.federation.federation import Federation
 from mnemos.models.masks import Masks
 from support import pretend
-from support.lenets import BATCH, Noise, lenet
+from support.lenets import BATCH, Noise, counted, lenet
 
 pretend.install()
 DEVICE = torch.device("pretend", 0)
@@ -24,15 +24,6 @@ def few(engine, device="pretend", **changes):
     return lenet(
         engine, device, **{"data": Noise(count=CLIENTS * BATCH * 3), "partition": clients, **changes}
     )
-
-
-def counted(experiment):
-    """What the second round asks of the device."""
-    with closing(Federation(experiment)) as federation, federation.open() as runner:
-        federation.advance(runner)
-        with pretend.counting() as found:
-            federation.advance(runner)
-    return found()
 
 
 def model(experiment, rounds=2):

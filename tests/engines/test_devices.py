@@ -27,7 +27,7 @@ from mnemos.federation.federation import Federation
 from mnemos.objectives.softmax import near_zero, nll
 from mnemos.vector import Bound, square_distances, square_sum, square_sums
 from support import pretend
-from support.lenets import BATCH, CLIENTS, STEPS, Noise, lenet
+from support.lenets import BATCH, CLIENTS, STEPS, Noise, counted, lenet
 from support.processes import LONG, forked
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))  # at the end: site.py there isn't Python's
@@ -169,15 +169,6 @@ def test_a_run_that_is_killed_and_resumed(files, tmp_path):
 
 
 # Waits, transfers and kernels.
-
-
-def counted(experiment):
-    """What the second round asks of the device."""
-    with closing(Federation(experiment)) as federation, federation.open() as runner:
-        federation.advance(runner)
-        with pretend.counting() as found:
-            federation.advance(runner)
-    return found()
 
 
 @pytest.mark.parametrize(

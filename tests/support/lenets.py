@@ -1,9 +1,13 @@
 """Ten clients with LeNets on random images, all in every round: the experiment of the tests on devices."""
 
+from contextlib import closing
+
 import torch
 
 from mnemos.data.dataset import Dataset, Source, Split
 from mnemos.experiment.experiment import Experiment
+from mnemos.federation.federation import Federation
+from support import pretend
 
 
 class Noise(Source):
@@ -40,3 +44,12 @@ def lenet(engine, device="pretend", epochs=1, options=(), **changes):
             **changes,
         }
     )
+
+
+def counted(experiment):
+    """What the second round asks of the device."""
+    with closing(Federation(experiment)) as federation, federation.open() as runner:
+        federation.advance(runner)
+        with pretend.counting() as found:
+            federation.advance(runner)
+    return found()

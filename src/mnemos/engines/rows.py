@@ -185,7 +185,7 @@ class Rows(Trainees):
     def optimise(self, gradient: Tensor, rates: Sequence[float]) -> None:
         """One step of every row; element by element at once, where the optimiser allows it."""
         local = self.plan.local
-        lr: Rate = rates[0] if len(set(rates)) == 1 else self._columns[tuple(rates)]
+        lr: Rate = self._columns.get(tuple(rates), rates[0])  # the latter where all have the same
 
         def step(parameters: Tensor, gradient: Tensor, state: State, lr: Rate) -> Tensor:
             local.optimizer.step(parameters, gradient, state, lr, local.weight_decay)
