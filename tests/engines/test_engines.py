@@ -17,8 +17,9 @@ from mnemos.client.trainer import Trainer, train_message
 from mnemos.data.dataset import Dataset, Source, Split
 from mnemos.engines import auto, beside, devices, trials
 from mnemos.engines.auto import Auto
-from mnemos.engines.beside import Beside, compiled_wanted, find, recall_engine, want_compiled
+from mnemos.engines.beside import Beside, find
 from mnemos.engines.engine import ClientError, Runner
+from mnemos.engines.known import compiled_wanted, recall_engine, want_compiled
 from mnemos.engines.serial import Serial
 from mnemos.engines.trials import Trial, time_steps
 from mnemos.errors import ConfigError

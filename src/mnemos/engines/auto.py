@@ -22,15 +22,10 @@ from mnemos.client.trainer import fresh_model
 from mnemos.common.cores import cores
 from mnemos.common.devices import CPU
 from mnemos.data.dataset import Dataset
-from mnemos.engines.beside import (
-    Beside,
-    compiled_wanted,
-    recall_engine,
-    remember_fastest,
-    want_compiled,
-)
+from mnemos.engines.beside import Beside
 from mnemos.engines.devices import DeviceEngine
 from mnemos.engines.engine import Engine, Lost, Runner, Work, engines
+from mnemos.engines.known import compiled_wanted, recall_engine, remember_fastest, want_compiled
 from mnemos.engines.threads import one_by_one
 from mnemos.engines.trials import LARGE, Trial, time_steps
 from mnemos.engines.vmap import Vmap
