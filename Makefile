@@ -21,8 +21,12 @@ $(VENV)/.dev: $(SOURCES) | $(VENV)/bin/python
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $(VENV)/.installed $@
 
+# Once installed: less than a minute.
 demo: install
 	$(BIN)/mnemos compare recipes/quickstart.yaml --out runs/demo
+	$(BIN)/mnemos forgetting runs/demo --rounds 10 --side-by-side --figure runs/demo/forgetting.png
+	$(BIN)/mnemos report runs/demo --out runs/demo/report.html --title 'Forgetting on digits'
+	@echo 'next:    open runs/demo/report.html in a browser'
 
 lint: dev
 	$(BIN)/ruff check

@@ -20,6 +20,7 @@ def _own_caches(tmp_path_factory):
     folder = tmp_path_factory.mktemp("caches")
     before = dict(os.environ)
     os.environ |= {"MNEMOS_CACHE": str(folder), "MNEMOS_DATA": str(folder / "data"), "MNEMOS_OFFLINE": "1"}
+    os.environ["MNEMOS_QUIET"] = "1"  # of `mnemos.run`; commands show their progress
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
     yield
     os.environ.clear()

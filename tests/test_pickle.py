@@ -32,7 +32,7 @@ from mnemos.runs.checkpoint import Checkpoints
 from mnemos.runs.run import Run
 from mnemos.runs.store import Store
 from mnemos.studies.study import recorded
-from mnemos.vector import Layout, load_model
+from mnemos.vector import load_model
 
 SOURCE = Path(mnemos.__file__).parent
 
@@ -290,7 +290,7 @@ def test_tensors_in_files(kind, marker, request, tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(request.getfixturevalue(kind))
     refused(lambda: load_encoder(path), marker)
-    refused(lambda: load_model(path, Layout.of(torch.nn.Linear(2, 2))), marker)
+    refused(lambda: load_model(path, torch.nn.Linear(2, 2)), marker)
 
 
 @pytest.mark.parametrize("kind", ["bomb", "torch_file"])

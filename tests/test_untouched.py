@@ -30,7 +30,9 @@ from mnemos.measures.evaluate import Evaluator
 from mnemos.measures.measure import Measure, measures
 from mnemos.methods.method import methods
 from mnemos.methods.part import terms
+from mnemos.models import chain
 from mnemos.models.buffers import changed_buffers
+from mnemos.models.chain import Chain
 from mnemos.models.checks import check_features, check_model
 from mnemos.models.dropout import draws_globally
 from mnemos.models.encoder import Encoder, head_of, place, save_encoder
@@ -197,6 +199,10 @@ def _copy(module):
 LOOKS = {
     "mnemos.client.trainer:has_batch_norm": has_batch_norm,
     "mnemos.engines.auto:has_convolutions": has_convolutions,
+    "mnemos.models.chain:Chain.of": lambda m: Chain.of(m, Layout.of(m)),
+    "mnemos.models.chain:_parts": lambda m: list(chain._parts(m)),
+    "mnemos.models.chain:_known": chain._known,
+    "mnemos.models.chain:_hooked": chain._hooked,
     "mnemos.models.buffers:changed_buffers": lambda m: (
         changed_buffers(m, SHAPE, training=True),
         changed_buffers(m, SHAPE, training=False),
@@ -248,7 +254,9 @@ CHANGES = {
     "mnemos.experiment.compatibility.setup:Setup.__init__": "tested below, as a part of the federation",
     "mnemos.engines.vmap:VmapRunner._sizes": "tested below, as a part of the engine",
     "mnemos.federation.groups:Group.__init__": "tested below, as a part of the federation",
+    "mnemos.runs.trained.model:TrainedModel.__init__": "keeps it",
     "mnemos.vector:Bound.__init__": "binds it",
+    "mnemos.vector:load_model": "gives it a file's tensors",
     "mnemos.vector:save_model": "tested below",
 }
 """What changes a module because that is what it is for, or is tested in another way."""

@@ -64,8 +64,7 @@ def test_state_dict_and_safetensors_round_trip(tmp_path):
     layout = Layout.of(source)
     vectors = layout.gather(source.state_dict())
     save_model(tmp_path / "m.safetensors", source, *vectors)
-    parameters, buffers = load_model(tmp_path / "m.safetensors", layout)
-    target.load_state_dict(layout.state_dict(parameters, buffers))
+    load_model(tmp_path / "m.safetensors", target)
     for name, tensor in source.state_dict().items():
         assert target.state_dict()[name].dtype == tensor.dtype
         assert torch.equal(target.state_dict()[name], tensor)
@@ -116,7 +115,7 @@ def test_wrong_types_and_files_are_named(tmp_path):
     path = tmp_path / "m.safetensors"
     path.write_bytes(b"not safetensors")
     with pytest.raises(DataError, match=r"m\.safetensors"):
-        load_model(path, Layout.of(nn.Linear(1, 1)))
+        load_model(path, nn.Linear(1, 1))
     save_model(path, nn.Linear(2, 1), torch.zeros(3), torch.zeros(0))
     with pytest.raises(DataError, match=r"'weight' is \(1, 2\), expected \(1, 1\)"):
-        load_model(path, Layout.of(nn.Linear(1, 1)))
+        load_model(path, nn.Linear(1, 1))

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from claim_runs import Line, as_matrix, recipe_of
 from effects import Verdict
 from mnemos.data.partition import Floats
+from mnemos.plots.forgetting_maps import forgetting_figure
+from mnemos.plots.style import COLOURS, plain, save
 from mnemos.report.average import mean_curve
-from mnemos.report.plots.forgetting_maps import forgetting_figure
-from mnemos.report.plots.style import COLOURS, plain, save
 from mnemos.runs.forgetting_matrix import ForgettingMatrix
 from mnemos.studies.reproduce.cell import RecipeCell
 from mnemos.studies.reproduce.shows.rates import RatesShow

@@ -23,8 +23,10 @@ from mnemos.common.registry import Options
 from mnemos.errors import MnemosError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Outcome
+from mnemos.runs.directory import Status
 from mnemos.runs.execute import Silent
-from mnemos.runs.run import Run, Status, find
+from mnemos.runs.find import find
+from mnemos.runs.run import Run
 from mnemos.studies.perform import perform
 from mnemos.studies.reproduce.catalogue import find_recipe
 from mnemos.studies.reproduce.cell import choose

@@ -213,6 +213,9 @@ def generate(files: Path, rows: Iterable[Row]) -> None:
     mnemos.write_npz(files / "owned.npz", (images, labels), owners=owners)
     features = (images.reshape(240, -1)[:, :20] / 255).astype(np.float32)
     mnemos.write_npz(files / "features.npz", (features, labels))
+    cells = [",".join([*map(str, row), str(label)]) for row, label in zip(features, labels, strict=True)]
+    names = [f"x{column}" for column in range(features.shape[1])]
+    (files / "features.csv").write_text("\n".join([",".join([*names, "y"]), *cells]) + "\n")
     for name, part in (("one", slice(0, 60)), ("two", slice(60, 140)), ("three", slice(140, 240))):
         mnemos.write_npz(files / f"{name}.npz", (images[part], labels[part]))
     for number, (image, label) in enumerate(zip(images[:80], labels, strict=False)):

@@ -196,6 +196,7 @@ def _server() -> Iterator[Row]:
         "network-rank": _part("network-rank", linear=True),
         "network-rank/log": _part("network-rank", linear=True, log=True, noisy=True),
         "blend": {"stable-rank": 0.5, "samples": 0.5},
+        "scaled": _part("scaled", of="samples", factors=[{"client": 1, "factor": 0.25}]),
         "blend/of": _part(
             "blend",
             of=[
@@ -252,6 +253,7 @@ def _data() -> Iterator[Row]:
     sources: dict[str, Options] = {
         "digits": _part("digits", test=0.5),
         "npz": _part("npz", path="{files}/owned.npz"),
+        "csv": _part("csv", path="{files}/features.csv", label="y"),
         "npz/features": _part("npz", path="{files}/features.npz", test=0.3),
         "owners": _part("owners", paths=["{files}/one.npz", "{files}/two.npz", "{files}/three.npz"]),
         "folder": _part("folder", path="{files}/images", channels=1),
@@ -473,6 +475,7 @@ def _faults() -> Iterator[Row]:
     power = _part("power-law", clients=8, exponent=1.2)
     rows: dict[str, Options] = {
         "fault/drop-outs": {"faults": [_part("drop-outs", rate=0.4)]},
+        "fault/absent": {"faults": [_part("absent", who=[0, 2, 5], first=2, last=3)]},
         "fault/min-clients": {"faults": [_part("drop-outs", rate=0.5)], "min_clients": 3, "retries": 50},
         "screen/norms": {"faults": scaled, "screens": [_part("norms", most=3.0)], "participation": 1.0},
         "screen/samples": {"partition": power, "screens": [_part("samples", most=1.5)], "participation": 1.0},

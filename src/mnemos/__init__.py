@@ -5,6 +5,7 @@ import mnemos
 run = mnemos.run("recipe.yaml", {"local.lr": 0.05})
 run.metrics          # a data frame: round, client, model, task, class, layer, name, value
 run.forgetting(100)  # the client × client matrix of that round, if it was measured
+run.predict("x.png") # its class, with probabilities
 run.model()          # an ordinary nn.Module with the trained weights
 """
 
@@ -14,22 +15,31 @@ from typing import TYPE_CHECKING, Any
 from mnemos.version import __version__
 
 if TYPE_CHECKING:
-    from mnemos.api import compare, resume, run, sweep
+    from mnemos.api import branch, compare, play_round, resume, run, sweep
     from mnemos.data.sources.npz import write_npz
     from mnemos.experiment.experiment import Experiment
     from mnemos.report.write import Report, write_report
+    from mnemos.runs.branch import Branching
     from mnemos.runs.run import Run
+    from mnemos.runs.trained.load import load
+    from mnemos.runs.trained.model import Predictions, TrainedModel
     from mnemos.studies.results import Results
     from mnemos.studies.study import Study
 
 __all__ = [
+    "Branching",
     "Experiment",
+    "Predictions",
     "Report",
     "Results",
     "Run",
     "Study",
+    "TrainedModel",
     "__version__",
+    "branch",
     "compare",
+    "load",
+    "play_round",
     "resume",
     "run",
     "sweep",
@@ -38,12 +48,18 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Branching": "mnemos.runs.branch",
     "Experiment": "mnemos.experiment.experiment",
+    "Predictions": "mnemos.runs.trained.model",
     "Report": "mnemos.report.write",
     "Results": "mnemos.studies.results",
     "Run": "mnemos.runs.run",
     "Study": "mnemos.studies.study",
+    "TrainedModel": "mnemos.runs.trained.model",
+    "branch": "mnemos.api",
     "compare": "mnemos.api",
+    "load": "mnemos.runs.trained.load",
+    "play_round": "mnemos.api",
     "resume": "mnemos.api",
     "run": "mnemos.api",
     "sweep": "mnemos.api",

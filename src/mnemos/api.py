@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mnemos.display.study import overview
+from mnemos.display.watch import watch
 from mnemos.experiment.experiment import Experiment, load_experiment
-from mnemos.runs import execute
+from mnemos.measures.measure import measures as known
+from mnemos.runs import branch as branches
+from mnemos.runs import execute, replay
+from mnemos.runs.branch import Branching
+from mnemos.runs.replay import PlayedRound
 from mnemos.runs.run import Run
 from mnemos.runs.trust import Trust
 from mnemos.studies import pool
 from mnemos.studies.results import Results
-from mnemos.studies.study import Study
+from mnemos.studies.study import Case, Study
 from mnemos.track.observe import Spec, observe
 
 
@@ -21,23 +28,27 @@ def run(
     changes: Mapping[str, Any] | None = None,
     *,
     out: str | Path = "runs",
-    observer: execute.Observer | None = None,
+    observer: execute.Observer | bool = True,
     track: Iterable[Spec] = (),
 ) -> Run:
     """Run an experiment and return the run, whose directory is made in `out`.
 
     `experiment` is an Experiment, a mapping, the path of a YAML file, or None for the defaults; `changes` are
-    applied to it, with dotted names: {"local.lr": 0.1}. `observer` is told about every round. `track` names
-    sinks that get the results too, such as `csv` or `wandb:project=x`.
+    applied to it, with dotted names: {"local.lr": 0.1}. `track` names sinks that get the results too, such
+    as `csv` or `wandb:project=x`.
+
+    Progress and warnings are shown on standard error, as on the command line. `observer=False` shows nothing,
+    and so does MNEMOS_QUIET=1 in the environment; an observer of your own is told about every round instead.
     """
-    return execute.start(load_experiment(experiment, changes), Path(out), observe(observer, track))
+    described = load_experiment(experiment, changes)
+    return execute.start(described, Path(out), observe(_watching(observer), track))
 
 
 def resume(
     path: str | Path,
     rounds: int | None = None,
     *,
-    observer: execute.Observer | None = None,
+    observer: execute.Observer | bool = True,
     track: Iterable[Spec] = (),
     trust: Trust = False,
     device: str | Sequence[str] | None = None,
@@ -45,14 +56,45 @@ def resume(
     """Continue an interrupted run, or a finished one until round `rounds`, and return it.
 
     It goes on with the devices that it was made on, or with those that `device` names: then last bits differ
-    from there on.
+    from there on. `observer` and `track` are as in `run`.
 
     A run that comes from another person may name code by import path. Such code is imported only if it is
     trusted: `trust=True` trusts all of it, a collection of import paths trusts these. Code that you have run
     here before needs no trust.
     """
     devices = device if device is None or isinstance(device, str) else list(device)
-    return execute.resume(path, rounds, observe(observer, track), trust=trust, device=devices)
+    return execute.resume(path, rounds, observe(_watching(observer), track), trust=trust, device=devices)
+
+
+def play_round(
+    path: str | Path, round: int, measures: Sequence[str | Mapping[str, Any]] = (), *, trust: Trust = False
+) -> PlayedRound:
+    """Play a round of a run again, bit for bit, and return its records and its model.
+
+    It begins at the nearest checkpoint that the run has kept (`checkpoints.keep`), or at the start.
+    `measures` are names, or mappings with options, of measures that the run wasn't asked for. A `DataError`
+    says if the round doesn't give what the run has recorded. `trust` is as in `resume`.
+    """
+    return replay.play_round(Run.at(path), round, [known.parse(measure) for measure in measures], trust=trust)
+
+
+def branch(
+    path: str | Path,
+    at: Branching,
+    *,
+    out: str | Path | None = None,
+    observer: execute.Observer | None = None,
+    trust: Trust = False,
+) -> Run:
+    """Branch off a run: make a new one that goes on from a round of it, with something changed.
+
+    `at` says from where, and what: `Branching(36, {"method.loss": "wsm"}, without=(12,), rounds=20)`. The new
+    run's directory is made in `out`, or beside the other's; it names its parent in parent.json. Without
+    changes it ends like its parent, bit for bit. `trust` is as in `resume`.
+    """
+    parent = Run.at(path)
+    folder = parent.path.parent if out is None else Path(out)
+    return branches.branch(parent, at, folder, observe(observer, ()), trust=trust)
 
 
 def compare(
@@ -60,13 +102,19 @@ def compare(
     changes: Mapping[str, Any] | None = None,
     *,
     out: str | Path = "runs",
+    observer: Callable[[Case], execute.Observer] | bool = True,
 ) -> Results:
     """Run the cases of a study one after another in this process, and return their results.
 
-    Runs that are in `out` already aren't run again. The first error ends the study.
+    Runs that are in `out` already aren't run again. The first error ends the study. `observer` is as in
+    `run`; one of your own is a function that makes the observer of a case.
     """
-    cases = Study.read(recipe, changes).cases()
-    return pool.in_turn(cases, Path(out), lambda _case: execute.Silent(), name=_name(recipe))
+
+    def of(case: Case) -> execute.Observer:
+        chosen = observer if isinstance(observer, bool) else observer(case)
+        return _watching(chosen, str(case)) or execute.Silent()
+
+    return pool.in_turn(Study.read(recipe, changes).cases(), Path(out), of, name=_name(recipe))
 
 
 def sweep(
@@ -76,15 +124,29 @@ def sweep(
     out: str | Path = "runs",
     jobs: int | None = None,
     seeds: Sequence[int] | None = None,
-    view: pool.StudyView | None = None,
+    view: pool.StudyView | bool = True,
 ) -> Results:
     """Run the cases of a study, `jobs` at a time in processes of their own, and return their results.
 
     Runs that are in `out` already aren't run again. A run that fails is marked as failed, and the others go
-    on. `seeds` replaces the recipe's seeds; `view` is told when a run begins, ends, or has done a round.
+    on. `seeds` replaces the recipe's seeds. Progress and warnings are shown as by `run`, unless `view` is
+    False; a view of your own is told when a run begins, ends, or has done a round.
     """
     cases = Study.read(recipe, changes, seeds).cases()
-    return pool.carry_out(cases, Path(out), jobs=jobs, view=view, name=_name(recipe))
+    shown = overview(quiet=_quiet() or not view) if isinstance(view, bool) else view
+    return pool.carry_out(cases, Path(out), jobs=jobs, view=shown, name=_name(recipe))
+
+
+def _watching(observer: execute.Observer | bool, label: str = "") -> execute.Observer | None:
+    """The user's observer, or a display of the run; None if nothing is to be shown."""
+    if not isinstance(observer, bool):
+        return observer
+    return watch(label=label) if observer and not _quiet() else None
+
+
+def _quiet() -> bool:
+    """Whether the environment asks for silence."""
+    return os.environ.get("MNEMOS_QUIET") == "1"
 
 
 def _name(recipe: str | Path | Mapping[str, Any]) -> str:

@@ -187,27 +187,39 @@ class Bound:
         self.buffers.copy_(buffers)
 
 
-def save_model(path: Path, module: nn.Module, parameters: Tensor, buffers: Tensor) -> None:
-    """Write a module with these vectors as a safetensors file, one entry per tensor."""
+def save_model(
+    path: Path,
+    module: nn.Module,
+    parameters: Tensor,
+    buffers: Tensor,
+    header: Mapping[str, str] | None = None,
+) -> None:
+    """Write a module with these vectors as a safetensors file, one entry per tensor.
+
+    `header` is text that the file's header has beside the tensors' names and shapes.
+    """
     layout = Layout.of(module)
     constants = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
     trained = layout.state_dict(parameters.cpu(), buffers.cpu())
-    write_atomically(path, save({**constants, **trained}))
+    write_atomically(path, save({**constants, **trained}, None if header is None else dict(header)))
 
 
-def load_model(path: Path, layout: Layout) -> tuple[Tensor, Tensor]:
-    """Read a model saved with `save_model` (or any safetensors file of the same tensors)."""
+def load_model(path: Path, module: nn.Module) -> None:
+    """Put the tensors of a safetensors file into a module that has the same ones."""
     try:
         state = load_file(path)
     except (SafetensorError, OSError) as error:
         raise DataError(f"{path}: can't be read as safetensors ({error})") from None
-    for slot in (*layout.parameters, *layout.buffers):
-        found = state.get(slot.name)
+    expected = module.state_dict()
+    for name, tensor in expected.items():
+        found = state.get(name)
         if found is None:
-            raise DataError(f"{path}: tensor '{slot.name}' is missing")
-        if tuple(found.shape) != slot.shape:
-            raise DataError(f"{path}: tensor '{slot.name}' is {tuple(found.shape)}, expected {slot.shape}")
-    return layout.gather(state)
+            raise DataError(f"{path}: tensor '{name}' is missing")
+        if found.shape != tensor.shape:
+            raise DataError(
+                f"{path}: tensor '{name}' is {tuple(found.shape)}, expected {tuple(tensor.shape)}"
+            )
+    module.load_state_dict({name: state[name] for name in expected})
 
 
 def total(vector: Tensor) -> float:

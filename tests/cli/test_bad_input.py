@@ -194,8 +194,9 @@ def case(name: str, words: str, code: int, *says: str, make: Callable[[], None] 
 # fmt: off
 # Unknown fields.
 case("unknown field", "run round=3", WRONG, "round: unknown field", "did you mean 'rounds'?",
-     "allowed: clock, data,")
-case("unknown field far off", "run zzz=3", WRONG, "zzz: unknown field", "allowed: clock, data, engine")
+     "allowed: checkpoints, clock, data,")
+case("unknown field far off", "run zzz=3", WRONG, "zzz: unknown field",
+     "allowed: checkpoints, clock, data, engine")
 case("unknown clock", "run clock=sundial", WRONG, "clock: there is no clock 'sundial'; allowed: asynchronous")
 case("a clock of which clients are unknown", "run 'clock={name: synchronous, speeds: {times: {700: 2}}}'",
      WRONG, "clock.speeds.times: there is no client 700; allowed: 0 to")
@@ -327,8 +328,6 @@ case("number for a switch", "run engine.exact=7", WRONG, "engine.exact: found 7"
 TINY = "run --data samples.npz"
 case("more clients than samples", "run --clients 5000", WRONG, "partition.clients: found 5000",
      "at most 1438")
-case("participation that selects nobody", "run participation=0.001", WRONG,
-     "participation: found 0.001", "none of 100 clients", "at least 0.01")
 case("batch 1 with batch-norm", "run model.norm=batch local.batch=1", WRONG,
      "local.batch: found 1", "batch-norm needs at least 2")
 case("client of one sample with batch-norm",
@@ -599,8 +598,10 @@ case("image of another size", "run --data images/", DAMAGED, "images/dog/1.png i
      make=images(None))
 case("folder without images", "run --data empty/", DAMAGED, "empty has no images", "<class>/<name>.png",
      make=file("empty/notes.txt"))
-case("parquet without the column", "run --data table.parquet", DAMAGED, "table.parquet has no column 'image'",
-     "found picture, label", make=parquet)
+case("parquet without images or numbers", "run --data table.parquet", DAMAGED,
+     "table.parquet: column 'picture' is of type list<element: double>", "data.features", make=parquet)
+case("parquet without the column", "run --data table.parquet data.image=scan", DAMAGED,
+     "table.parquet has no column 'scan'", "found picture, label", make=parquet)
 case("empty parquet", "run --data table.parquet", DAMAGED, "table.parquet can't be read as Parquet",
      make=file("table.parquet"))
 case("parquet cut off", "run --data table.parquet", DAMAGED, "table.parquet can't be read as Parquet",

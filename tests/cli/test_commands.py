@@ -37,7 +37,7 @@ from mnemos.version import __version__
 with warnings.catch_warnings():
     # Typer 0.20 takes names from click that the newest click warns about.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from mnemos.cli import output
+    from mnemos.display import terminal as terminal_module
 
 TINY = (
     "partition.clients=12 partition.alpha=0.5 'model.hidden=[8]' participation=0.34 rounds=4 "
@@ -142,8 +142,9 @@ def test_a_run_s_directory_has_the_documented_files(finished):
     documented = re.findall(r"^([\w./]+)  +\S", run_module.__doc__, re.MULTILINE)
     assert {"experiment.yaml", "metrics.jsonl", "status.json", "model.safetensors"} < set(documented)
     found = {f"{path.name}/" if path.is_dir() else path.name for path in finished.iterdir()}
-    # Of runs that start from an encoder, and of those that promise something about clients' data.
-    assert found - {".lock"} == set(documented) - {"start.json", "privacy.json", "releases"}
+    # Of runs that start from an encoder, that promise something about clients' data, or that are branches.
+    others = {"start.json", "privacy.json", "releases", "parent.json"}
+    assert found - {".lock"} == set(documented) - others
 
     environment = json.loads((finished / "environment.json").read_text())
     assert environment["mnemos"] == __version__
@@ -478,7 +479,7 @@ def test_plain_divergence_is_one_sentence(command):
 def terminal(monkeypatch):
     """Progress goes to a terminal; what it shows, without colours and movements."""
     shown = io.StringIO()
-    monkeypatch.setattr(output, "errors", Console(force_terminal=True, width=150, file=shown))
+    monkeypatch.setattr(terminal_module, "errors", Console(force_terminal=True, width=150, file=shown))
     return lambda: re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
 
 
@@ -489,7 +490,7 @@ def test_a_progress_bar_on_a_terminal(command, terminal):
     assert name in text
     assert "engine serial" in text
     assert "4/4" in text
-    assert re.search(r"loss \d\.\d+, validation \d+\.\d %, test \d+\.\d %", text)
+    assert re.search(r"loss \d\.\d+  validation \d+\.\d %  test \d+\.\d %", text)
     command(f"resume {ended.json['run']} --rounds 5")
     assert "5/5" in terminal()
 

@@ -1,14 +1,22 @@
 """`mnemos federate` with wrong words: answered before anything is started."""
 
+import json
+import re
 import shutil
 import stat
 
 import pytest
+import typer
+import yaml
 from cryptography import x509
 
 import mnemos
+from mnemos.cli.commands import federate
 from mnemos.common.files import locked
+from mnemos.deployment.diary import Diary
+from mnemos.deployment.journal import Journal
 from mnemos.deployment.keys import public_keys
+from mnemos.deployment.roster import Roster
 from mnemos.experiment.experiment import load_experiment
 from support.owners import folders
 
@@ -47,6 +55,46 @@ def test_a_new_certificate_of_the_server_leaves_owners_as_they_are(command, tmp_
     (tmp_path / "ca.key").write_text("nothing")
     said = command(f"federate keys {tmp_path} --host other.example.org", 2)
     assert "ca.pem can't be read, and a new certificate needs both" in said.err
+
+
+def test_what_init_writes_for_systemd_and_containers_calls_commands_that_there_are(command, tmp_path):
+    """Each command line in it is read by the commands themselves, which aren't started."""
+    home = tmp_path / "home"
+    command(f"federate init {home}")
+    services = yaml.safe_load((home / "compose.yaml").read_text())["services"]
+    assert services.keys() == {"server", "north", "south", "west"}
+    lines = [service["command"] for service in services.values()]
+    lines += [service["healthcheck"]["test"][3:] for service in services.values()]
+    for name in ("server", "owner"):
+        unit = (home / f"deploy/mnemos-{name}.service").read_text()
+        (words,) = re.findall(r"^ExecStart=\S+/mnemos federate (.+)$", unit, re.MULTILINE)
+        lines.append(words.split())
+    group = typer.main.get_command(federate.app)
+    called = [group.commands[name].make_context(name, list(words)).info_name for name, *words in lines]
+    assert called == ["serve", "join", "join", "join", *["status"] * 4, "serve", "join"]
+    assert (home / ".dockerignore").read_text().splitlines()[1:] == ["*", "!wheels"]
+
+
+def test_status_reads_both_sides_and_tells_supervisors(command, tmp_path):
+    said = command(f"federate status {tmp_path}", 2).err
+    assert f"folder: {tmp_path} has no file 'federation.json'" in said
+    server, client = tmp_path / "server", tmp_path / "client"
+    for folder in (server, client):
+        folder.mkdir()
+    roster = Roster(server, Journal(server / "server.log", print, dated=False))
+    roster.members(["a", "b"])
+    roster.server(state="waiting", address="here:1", rounds=4)
+    roster.joined("b")
+    Diary(client, print).note("connected", name="a", server="here:1")
+    assert "server at here:1: stopped, round 0/4" in command(f"federate status {server}").out
+    assert f"{server}: stopped" in command(f"federate status {server} --check", 1).err
+    with locked(server / ".serving"), locked(client / ".lock"):
+        said = command(f"federate status {server} --check").out + command(f"federate status {server}").out
+        assert "server at here:1: waiting, round 0/4" in said
+        assert [line.split()[:2] for line in said.splitlines()[2:]] == [["a", "awaited"], ["b", "here"]]
+        assert "a at here:1: connected" in command(f"federate status {client}").out
+        facts = json.loads(command(f"federate status {client} --check --json").out)
+        assert (facts["now"], facts["well"]) == ("connected", True)
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ def undrawn(monkeypatch) -> dict[str, list[str]]:
         drawn[str(path)] = [*runs, *map(str, rounds)]
         return path
 
-    monkeypatch.setattr("mnemos.report.plots.forgetting_maps.draw_heatmaps", draw)
-    monkeypatch.setattr("mnemos.report.plots.curves.draw_curves", lambda runs, path, *_: path)
+    monkeypatch.setattr("mnemos.plots.forgetting_maps.draw_heatmaps", draw)
+    monkeypatch.setattr("mnemos.plots.curves.draw_curves", lambda runs, path, *_: path)
     return drawn
 
 
@@ -145,6 +145,17 @@ def test_the_figure_names_method_seed_and_round(command):
     drawn = Path("figure-curve.svg").read_text()
     assert "mean forgetting F" in drawn
     assert "mean ± std of 2 seeds" in drawn
+
+
+def test_side_by_side(command):
+    """Forgetting alone, the methods in one row: the figure is wider than high, and has no map of accuracy."""
+    command("forgetting runs --rounds 2 --side-by-side -o figure.svg")
+    words = Path("figure.svg").read_text()
+    for method in ("ce", "wsm"):
+        assert f"<!-- fedavg + {method}, seed 0, round 2 -->" in words
+    assert "accuracy after local training" not in words
+    width, height = (float(words.split(f' {side}="')[1].split("pt")[0]) for side in ("width", "height"))
+    assert width > height
 
 
 def test_methods_of_the_same_name_say_what_differs(command, undrawn):
@@ -250,6 +261,10 @@ def test_cohorts_of_one_have_no_curve(command):
         ("runs --rounds 1,-1", "rounds: forgetting was not measured in round -1; measured: 1, 2, 4"),
         ("runs --rounds first", "rounds: found 'first'; expected whole numbers such as 1,100,300"),
         ("runs --rounds ''", "rounds: found ''; expected whole numbers such as 1,100,300"),
+        (
+            "runs --classes --side-by-side",
+            "side-by-side: found --side-by-side with --classes; allowed: one of the two",
+        ),
         ("slow third", "the runs measured forgetting in no common round; name some with --rounds"),
         ("runs -o a.txt", "figure: found 'a.txt'; allowed: .pdf, .png, .svg"),
         ("runs -o ''", "figure: found '.'; allowed: .pdf, .png, .svg"),

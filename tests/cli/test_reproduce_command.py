@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mnemos.studies.reproduce.catalogue import recipe_names
+from mnemos.studies.reproduce.timing import Timing
 
 OWN = """
 title: Digits with two losses
@@ -75,7 +76,7 @@ def test_a_recipe_from_the_first_call_to_the_last(command, own: Path, tmp_path: 
 
 
 def test_the_list_names_all_and_times_nothing_without_data(command, tmp_path: Path) -> None:
-    listed = command(f"reproduce --list --scale 0.1 --json --quiet --out {tmp_path}").json
+    listed = command(f"reproduce --list --estimate --scale 0.1 --json --quiet --out {tmp_path}").json
     rows = {row["recipe"]: row for row in listed["recipes"]}
     assert len(rows) == len(recipe_names())
     assert rows["wsm/table-5"]["runs"] == rows["wsm/table-5"]["left"] == 96
@@ -84,11 +85,19 @@ def test_the_list_names_all_and_times_nothing_without_data(command, tmp_path: Pa
     assert rows["wsm/a.4"]["runs"] == 3  # three columns of the same runs
 
 
+def test_the_list_estimates_on_request_alone(command, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(Timing, "seconds", None)  # can't be called
+    listed = command(f"reproduce --list --out {tmp_path}")
+    assert listed.out.splitlines()[0].split() == ["recipe", "title", "runs", "left"]
+    assert listed.err == ""
+
+
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
         ("wsm/tabel-3", 2, "error: there is no recipe 'wsm/tabel-3'; did you mean 'wsm/table-3'?"),
         ("", 2, "error: it takes the name of a recipe, or --list"),
+        ("wsm/table-3 --estimate", 2, "error: estimate: it goes with --list"),
         ("wsm/table-3 --scale 0", 2, "error: scale: found 0; allowed: > 0 and ≤ 1"),
         ("wsm/table-3 --scale 2", 2, "error: scale: found 2; allowed: > 0 and ≤ 1"),
         ("wsm/table-3 --only FedProx", 2, "error: only: no cell matches 'FedProx'; rows: FedAvg; "),

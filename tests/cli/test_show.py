@@ -83,6 +83,7 @@ def test_for_a_script(command):
         "method.server.momentum": {"value": 0.5, "of": "uga", "own": 0.0},
         "method.meta": {"value": {"samples": 3, "lr": 0.01, "steps": 1}, "of": "uga", "own": None},
         "method.meta.samples": {"value": 3, "of": "default"},
+        "local.epochs": {"value": 2, "of": "default", "own": 1},
     }
 
 

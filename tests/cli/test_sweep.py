@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mnemos.cli import overview as module
 from mnemos.cli import plan
 from mnemos.cli.commands import sweep
-from mnemos.cli.overview import StudyLines, StudyScreen, overview
+from mnemos.display import study as module
+from mnemos.display.study import StudyLines, StudyScreen, overview
 from mnemos.experiment.experiment import Experiment
 from mnemos.runs.execute import start
 from mnemos.runs.run import Run

@@ -153,8 +153,9 @@ def test_own_parts_are_known_however_they_were_named(fresh, tiny):
     (fresh / "state/mnemos/trusted.jsonl").unlink()
     trust._here.clear()
     with pytest.raises(UntrustedError, match="first_own:Method of"):
-        run.model()
-    assert run.model(trust=["first_own:Method", "second_own:Loss"]) is not None
+        run.load()
+    assert run.load(trust=["first_own:Method", "second_own:Loss"]) is not None
+    assert run.model() is not None  # it takes the model's code, and none of the method's
 
 
 def test_a_record_that_is_damaged_says_nothing(fresh):

@@ -79,7 +79,7 @@ def images(count: int, *shape: int) -> Any:
 
 def test_all_sources_are_registered() -> None:
     assert sources.names() == [
-        "cifar10", "cifar100", "digits", "elsewhere", "fashion-mnist", "femnist", "folder", "fractals",
+        "cifar10", "cifar100", "csv", "digits", "elsewhere", "fashion-mnist", "femnist", "folder", "fractals",
         "huggingface", "mnist", "npz", "owners", "parquet",
     ]  # fmt: skip
 
@@ -876,7 +876,7 @@ PIXELS, COLOUR = images(4, 4, 4), images(4, 4, 3)
 @pytest.mark.parametrize(
     ("content", "hint"),
     [
-        (pa.table({"picture": [1]}), "no column 'image'; found picture"),
+        (pa.table({"picture": [1]}), "no column 'label'; found picture"),
         (pa.table({"image": [1.5], "label": [1]}), "images of type double, and bytes or lists"),
         (table(PIXELS, [0, 1, None, 1]), "column 'label' has 1 missing values"),
         (table(PIXELS, [[0], [1], [0], [1]]), "column 'label' is of type list"),
@@ -1163,3 +1163,107 @@ def test_a_failure_is_not_kept(tmp_path: Path) -> None:
         load(source)
     small(tmp_path / "1.npz", [0, 1])
     assert len(load(source).train) == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "title"),
+    [
+        ("digits", "digits"),
+        ({"name": "npz", "path": "own/scans of 2024.npz"}, "scans of 2024"),
+        ({"name": "folder", "path": "photos/"}, "photos"),
+        ({"name": "huggingface", "repo": "somewhere/reviews"}, "reviews"),
+    ],
+)
+def test_own_data_has_its_own_name(spec: str | dict[str, Any], title: str):
+    assert sources.parse(spec).title == title
+
+
+def csv_file(folder: Path, text: str, name: str = "own.csv") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_csv_with_ordinary_columns(tmp_path: Path):
+    rows = "\n".join(f'{i / 2},"{i % 3}",{"ab"[i % 2]},site {i // 10}' for i in range(20))
+    path = csv_file(tmp_path, f"age,dose,outcome,site\n{rows}\n")
+    dataset = read({"name": "csv", "path": str(path), "label": "outcome", "owner": "site"})
+    assert (dataset.name, dataset.classes, dataset.owners) == ("own", ("a", "b"), ("site 0", "site 1"))
+    assert (len(dataset.train), len(dataset.test), dataset.shape) == (16, 4, (2,))
+    assert torch.equal(dataset.train.labels, (dataset.train.samples[:, 0] * 2 % 2).long())
+    assert torch.equal(dataset.train.owners, (dataset.train.samples[:, 0] * 2 // 10).long())
+    some = read({"name": "csv", "path": str(path), "label": "outcome", "features": ["dose"]})
+    assert some.shape == (1,)
+
+
+def test_csv_in_parts_with_tabs_and_numbered_classes(tmp_path: Path):
+    csv_file(tmp_path, "x\tlabel\n1\t10\n2\t9\n", "train.tsv")
+    csv_file(tmp_path, "x\tlabel\n3\t9\n", "test.tsv")
+    dataset = read({"name": "csv", "path": str(tmp_path)})
+    assert dataset.classes == ("9", "10")
+    assert dataset.train.labels.tolist() == [1, 0]
+    assert dataset.test.samples.tolist() == [[3]]
+
+
+def test_csv_names_images_by_path(tmp_path: Path):
+    for shade in range(10):
+        Image.new("L", (3, 2), shade).save(tmp_path / f"{shade}.png")
+    rows = "\n".join(f"{i}.png,{i % 2}" for i in range(10))
+    path = csv_file(tmp_path, f"file,label\n{rows}\n")
+    dataset = read({"name": "csv", "path": str(path), "image": "file"})
+    assert dataset.shape == (1, 2, 3)
+    assert torch.equal(dataset.train.labels, dataset.train.samples[:, 0, 0, 0] % 2)
+    csv_file(tmp_path, "file,label\n0.png,0\nnone.png,1\n")
+    refused(
+        {"name": "csv", "path": str(path), "image": "file"}, "own.csv, line 3", "none.png", "doesn't exist"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "hints"),
+    [
+        ("", ["own.csv is empty", "header"]),
+        ("x,label\n", ["own.csv has no rows"]),
+        ("x,y\n1,2\n", ["own.csv has no column 'label'; found x, y"]),
+        ("label\n1\n", ["no columns of features"]),
+        ("x,x,label\n1,2,3\n", ["several columns 'x'"]),
+        ("x,label\n1,2\n1\n", ["own.csv, line 3: found 1 cells, and the header has 2"]),
+        (
+            "x,label\n1,2\n\nRome,2\n",
+            ["own.csv, line 4: column 'x' has 'Rome', and a number", "data.features"],
+        ),
+        ("x,label\n1,2\n,2\n", ["own.csv, line 3: column 'x' is empty"]),
+        ("x,label\n1,2\n3,\n", ["own.csv, line 3: column 'label' is empty"]),
+        ("x,label\n1,2\nnan,2\n", ["own.csv, line 3: column 'x' has nan, and a finite number"]),
+        ('x,label\n"1,2\n', ["own.csv can't be read"]),
+    ],
+)
+def test_csv_that_makes_no_sense_is_told(tmp_path: Path, text: str, hints: list[str]):
+    refused({"name": "csv", "path": str(csv_file(tmp_path, text))}, *hints)
+
+
+def test_csv_that_is_no_text(tmp_path: Path):
+    path = tmp_path / "own.csv"
+    path.write_bytes(b"x,label\n\xff,1\n")
+    refused({"name": "csv", "path": str(path)}, "own.csv is not UTF-8 text")
+    refused({"name": "csv", "path": str(tmp_path / "absent.csv")}, "doesn't exist, and a CSV file")
+
+
+def test_parquet_with_ordinary_columns(tmp_path: Path):
+    path = tmp_path / "own.parquet"
+    columns = {"age": [float(i) for i in range(10)], "dose": list(range(10)), "label": ["a", "b"] * 5}
+    pq.write_table(pa.table(columns), path)
+    dataset = read({"name": "parquet", "path": str(path)})
+    assert (dataset.shape, dataset.classes) == ((2,), ("a", "b"))
+    assert torch.equal(dataset.train.samples[:, 0], dataset.train.samples[:, 1])
+    assert read({"name": "parquet", "path": str(path), "features": ["dose"]}).shape == (1,)
+    refused(
+        {"name": "parquet", "path": str(path), "image": "scan"}, "no column 'scan'; found age, dose, label"
+    )
+    refused({"name": "parquet", "path": str(path), "features": ["dosis"]}, "no column 'dosis'")
+    pq.write_table(pa.table({**columns, "city": ["Rome"] * 10}), path)
+    refused(
+        {"name": "parquet", "path": str(path)},
+        "column 'city' is of type string, and numbers",
+        "data.features",
+    )

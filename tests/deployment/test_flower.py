@@ -4,6 +4,7 @@ The owners are started once. They outlive the servers, as those of any federatio
 """
 
 import json
+import re
 import signal
 from contextlib import ExitStack, contextmanager
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mnemos.deployment.keys import make_owner, make_server
+from mnemos.deployment.keys import fingerprint, make_owner, make_server, public_half
 from mnemos.deployment.processes import free_port
 from mnemos.experiment.experiment import Experiment
 from mnemos.runs.run import Run
@@ -19,8 +20,7 @@ from support.owners import folders, images
 from support.play import play
 from support.processes import LONG, Command, wait_for
 
-IMPATIENT = {"mnemos.deployment.join.HELD": 5.0}
-"""Who isn't let in doesn't try for more than a minute."""
+DATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (INFO|WARNING|ERROR) ")
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +97,11 @@ def started(*commands):
         yield commands
 
 
-def joining(home, name, port, data, *words, keys=None, patches=None, pretend=False):
+def joining(home, name, port, data, *words, keys=None, pretend=False):
     keys = ("--keys", str(keys or home / "hand-out" / name)) if "--plain" not in words else ()
     return Command(
         "federate", "join", "--server", f"localhost:{port}", "--data", home / data,
-        "--folder", f"client-{name}", *keys, *words, cwd=home, patches=patches, pretend=pretend,
+        "--folder", f"client-{name}", *keys, *words, cwd=home, pretend=pretend,
     )  # fmt: skip
 
 
@@ -130,17 +130,21 @@ def rounds_done(folder):
 def test_a_federation_whose_server_is_killed_comes_to_the_same_model(home, port, owners, gate):
     """Bit for bit that of one process, though its owners had trained already in the round that was lost.
 
-    Strangers, and who doesn't speak TLS, aren't let in.
+    Strangers, and who doesn't speak TLS, aren't let in. Owners are told the end, and get the model.
     """
-    description = experiment(home, gate, at=3)
+    engine = {"name": "flower", "share_model": True}
+    description = experiment(home, gate, at=3, engine=engine)
     server = serving(home, port, "killed", description)
     others = (
-        joining(home, "mallory", port, "a.npz", keys=home / "mallory", patches=IMPATIENT),
+        joining(home, "mallory", port, "a.npz", keys=home / "mallory"),
         joining(home, "plain", port, "a.npz", "--plain"),
     )
     with started(server, *others):
         reached(gate, server)
         mallory, plain = (one.ended() for one in others)
+        stranger = fingerprint(public_half(home / "mallory" / "key"))
+        assert f"refused: a client with an unknown key ({stranger})" in server.err
+        assert "still awaited" in server.err
         kill(server)
         assert rounds_done(home / "killed") == 2
         (gate / "open").touch()
@@ -150,10 +154,20 @@ def test_a_federation_whose_server_is_killed_comes_to_the_same_model(home, port,
         assert done.code == 0, done.err
         assert "going on with" in done.err + done.out
     assert (mallory.code, plain.code) == (1, 1)
-    assert "doesn't let mallory in: Failed to activate SuperNode" in mallory.err + mallory.out
+    assert "doesn't let mallory in: it doesn't know the key" in mallory.err + mallory.out
+    assert stranger in mallory.err
     assert "doesn't take a plain connection" in plain.err + plain.out
     (path,) = (home / "killed").glob("*/model.safetensors")
-    federation, _ = play(description, 4)
+    for name, owner in zip("abc", owners, strict=True):
+        wait_for(lambda owner=owner: "finished after 4 rounds" in owner.err, f"the end at {name}")
+        assert "round 4/4: trained on " in owner.err
+        (given,) = (home / f"client-{name}").glob("memory/*/model.safetensors")
+        assert given.read_bytes() == path.read_bytes()
+    for log in (home / "server.log", home / "superlink.log", home / "client-a/client.log"):
+        lines = log.read_text().splitlines()
+        assert all(DATED.match(line) for line in lines), lines
+        assert "\x1b" not in log.read_text()
+    federation, _ = play(experiment(home, gate, at=3), 4)
     expected = federation.layout.state_dict(federation.server.model, federation.server.buffers)
     found = load_file(path)
     assert found.keys() == expected.keys()
@@ -177,4 +191,8 @@ def test_a_round_goes_on_without_a_node_that_is_killed(home, port, owners, gate)
     last = metrics[metrics["round"] == 2]
     dropped = last[last["name"].str.startswith("dropped")]
     assert dropped["client"].tolist() == [1]
+    assert "round 2 goes on without b: " in done.err
+    known = json.loads((path.parent / "owners.json").read_text())["owners"]
+    assert {name: owner["answered"] for name, owner in known.items()} == {"a": 2, "b": 1, "c": 2}
+    assert known["b"]["state"] in ("dropped", "gone")
     assert last.query("name == 'train_loss'")["client"].dropna().tolist() == [0, 2]

@@ -6,15 +6,20 @@ import pytest
 
 from mnemos.deployment import join
 from mnemos.deployment.holder import Holder
+from mnemos.deployment.keys import fingerprint, make_owner, make_server, public_keys
+from mnemos.deployment.serve import announce
 from mnemos.errors import MnemosError
 
 
 class Node:
     """One that a server lets in, or not."""
 
-    def __init__(self, log, let_in):
-        self.log, self.running = log, True
-        log.write_text("SuperNode ID: 7" if let_in else "[code: 600] unknown key.")
+    def __init__(self, let_in, said="[code: 600] unknown key."):
+        self.running = True
+        self.lines = ["SuperNode ID: 7"] if let_in else [said]
+
+    def last_words(self):
+        return " ".join(self.lines)
 
     def end(self):
         self.running = False
@@ -25,13 +30,16 @@ def test_who_was_let_in_at_last_waits_for_its_server_as_long_as_it_takes(tmp_pat
     now, said = 0.0, []
     nodes = iter([False, False, True, *[False] * 4])
 
+    started = []
+
     def supernode(*_):
-        return Node(tmp_path / "supernode.log", next(nodes))
+        started.append(Node(next(nodes)))
+        return started[-1]
 
     def answer_forever(door, app, going, say):
         """Refused nodes end within half a minute; the other one goes on for an hour, and then ends."""
         nonlocal now
-        if "code" in (tmp_path / "supernode.log").read_text():
+        if "code" in started[-1].lines[0]:
             now += 30.0
             return
         for _ in range(60):
@@ -42,15 +50,19 @@ def test_who_was_let_in_at_last_waits_for_its_server_as_long_as_it_takes(tmp_pat
         nonlocal now
         now += seconds
 
+    there = iter([True, False, False])
+    monkeypatch.setattr(join, "answers", lambda *_: next(there, True))
     monkeypatch.setattr(join, "supernode", supernode)
     monkeypatch.setattr(join, "answer_forever", answer_forever)
     monkeypatch.setattr(join, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     with pytest.raises(MnemosError, match="far:1 doesn't let a in: unknown key"):
         join.take_part("far:1", Holder("a.npz", tmp_path, "a"), tmp_path, None, said.append)
-    trying = "far:1 doesn't let a in: unknown key; trying for 75 s"
+    trying = "far:1 doesn't let a in: unknown key; trying again, because a client that was killed"
     assert [line[: len(trying)] for line in said] == [
         trying,
         "a takes part with a.npz at far:1; Ctrl-C ends it",
+        "far:1 doesn't answer any more; waiting for it",
+        "far:1 answers again",
         "the connection to far:1 is lost; trying again",
         trying,
     ]
@@ -59,7 +71,7 @@ def test_who_was_let_in_at_last_waits_for_its_server_as_long_as_it_takes(tmp_pat
 def test_who_is_not_let_in_gives_up_while_its_server_is_away(tmp_path, monkeypatch):
     """The node itself would go on for ever."""
     now = 0.0
-    monkeypatch.setattr(join, "supernode", lambda *_: Node(tmp_path / "supernode.log", False))
+    monkeypatch.setattr(join, "supernode", lambda *_: Node(False))
 
     def answer_forever(door, app, going, say):
         nonlocal now
@@ -80,9 +92,7 @@ def test_the_reason_is_the_last_that_was_given(tmp_path, monkeypatch):
     now, said = 0.0, iter([" [code: 600] unknown key.", "", ""])
 
     def supernode(*_):
-        node = Node(tmp_path / "supernode.log", False)
-        node.log.write_text(next(said))
-        return node
+        return Node(False, next(said))
 
     def answer_forever(*_):
         nonlocal now
@@ -93,3 +103,48 @@ def test_the_reason_is_the_last_that_was_given(tmp_path, monkeypatch):
     monkeypatch.setattr(join, "time", SimpleNamespace(monotonic=lambda: now, sleep=lambda _: None))
     with pytest.raises(MnemosError, match=r"far:1 doesn't let a in: unknown key$"):
         join.take_part("far:1", Holder("a.npz", tmp_path, "a"), tmp_path, None, lambda _: None)
+
+
+def test_a_key_that_the_server_does_not_know_is_given_up_after_a_second_try(tmp_path, monkeypatch):
+    """The second, because a server that has just come up may not have read its owners' keys yet."""
+    said = []
+    monkeypatch.setattr(join, "supernode", lambda *_: Node(False))
+    monkeypatch.setattr(join, "answer_forever", lambda *_: None)
+    monkeypatch.setattr(join, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
+    monkeypatch.setattr(join, "_unknown", lambda *_: "it doesn't know the key")
+    with pytest.raises(MnemosError, match=r"far:1 doesn't let a in: it doesn't know the key$"):
+        join.take_part("far:1", Holder("a.npz", tmp_path, "a"), tmp_path, tmp_path, said.append)
+    assert said == ["far:1 doesn't let a in: it doesn't know the key; trying once more"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_server_is_asked_whether_it_knows_a_key(known, tmp_path, monkeypatch):
+    make_server(tmp_path, ["localhost"], 10)
+    folder = make_owner(tmp_path, "a")
+    asked = []
+
+    class Control:
+        def __init__(self, server, certificate):
+            assert (server, certificate) == ("far:1", (tmp_path / "ca.pem").read_bytes())
+
+        def knows(self, key):
+            asked.append(key)
+            return known
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(join, "Control", Control)
+    sentence = join._unknown("far:1", folder)
+    assert asked == [public_keys(tmp_path)["a"]]
+    assert (fingerprint(asked[0]) in sentence) is not known
+
+
+def test_certificates_that_expire_within_a_month_are_announced(tmp_path):
+    said = []
+    for days in (29, 31):
+        make_server(tmp_path / f"{days}", ["localhost"], days)
+        announce(tmp_path / f"{days}", said.append)
+    (line,) = said
+    assert line.startswith(f"{tmp_path}/29/server.pem will expire on 20")
+    assert "in 28 days; 'mnemos federate keys' with --host makes a new one" in line

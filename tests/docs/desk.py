@@ -52,11 +52,15 @@ def _write_data(desk: Path) -> None:
     x, y = rng.integers(256, size=(200, 8, 8)).astype(np.uint8), np.arange(200) % 4
     mnemos.write_npz(desk / "scans.npz", (x, y), owners=np.arange(200) // 50)
     pq.write_table(pa.table({"features": x.reshape(200, -1).tolist(), "y": y}), desk / "rows.parquet")
+    rows = "".join(f"{i % 7},{i % 5},{i % 2},site {i // 50}\n" for i in range(200))
+    (desk / "patients.csv").write_text(f"age,dose,outcome,hospital\n{rows}")
     paths = folders(desk)
     for path, name in zip(paths, ("north", "south", "west"), strict=True):
         path.rename(desk / f"{name}.npz")
     images(desk / "west.npz")
     shutil.copytree(desk / "west", desk / "photos")
+    shutil.copy(min((desk / "west").rglob("*.png")), desk / "scan.png")
+    np.save(desk / "more.npy", x // 16)
 
 
 def _make_runs(desk: Path) -> None:

@@ -14,6 +14,7 @@ from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
 from mnemos.runs.execute import resume, start
+from support.bits import assert_same_bits
 from support.interrupt import Stop
 
 PAGE = Path(__file__).parents[2] / "docs/tutorials/change-a-round.md"
@@ -87,8 +88,7 @@ def test_it_is_resumed_bit_for_bit(file, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         start(experiment, tmp_path / "part", stop := Stop(2))
     runs += [resume(stop.run.path), start(experiment.override({"engine": "threads"}), tmp_path / "threads")]
-    for name in ("model.safetensors", "metrics.jsonl"):
-        assert len({run.file(name).read_bytes() for run in runs}) == 1
+    assert_same_bits(runs)
 
 
 def test_the_clock_says_what_it_takes(file):

@@ -15,11 +15,12 @@ from torch import nn
 from mnemos.client.messages import reply_from_bytes, reply_to_bytes
 from mnemos.client.trainer import Trainer, train_message
 from mnemos.data.dataset import Dataset, Source, Split
-from mnemos.engines import auto, beside, devices, trials
+from mnemos.engines import auto, beside, trials
 from mnemos.engines.auto import Auto
 from mnemos.engines.beside import Beside, find
 from mnemos.engines.engine import ClientError, Runner
 from mnemos.engines.known import compiled_wanted, recall_engine, want_compiled
+from mnemos.engines.rows import Rows
 from mnemos.engines.serial import Serial
 from mnemos.engines.trials import Trial, time_steps
 from mnemos.errors import ConfigError
@@ -106,6 +107,27 @@ def test_vmap_agrees_with_serial(name, options):
             assert difference < 1e-3 * float((reference.model - start).norm())
         assert difference < 1e-3 * float(reference.model.norm())
         torch.testing.assert_close(other.buffers, reference.buffers, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {},
+        {"loss": "wsm"},
+        {"name": "scaffold"},
+        {"name": "scaffold", "correction": {"name": "scaffold", "option": "I"}},
+        {"name": "fedreg"},
+    ],
+    ids=str,
+)
+def test_vmap_has_the_same_bits_on_any_number_of_cores(method, monkeypatch):
+    """An MLP's gradients are in closed form, and chunks of clients are trained at a time, one a core."""
+    found = []
+    for cores in ("1", "3"):
+        monkeypatch.setenv("MNEMOS_CORES", cores)
+        changes = {"model": {"name": "mlp", "hidden": [8]}, "method": {"name": "fedavg", **method}}
+        found.append(train(experiment({"name": "vmap", "chunk": 1}, **changes), rounds=2)[0].model)
+    assert torch.equal(*found)
 
 
 def test_vmap_with_epochs_augmentation_and_feature_noise():
@@ -196,14 +218,14 @@ def test_vmap_names_the_client_that_fails_also_alone():
 
 def test_vmap_names_all_clients_of_a_chunk_that_fails_as_a_whole(monkeypatch):
     federation, runner, requests = _asked(participation=0.5)
-    alone = devices.train_unread
+    alone = Rows.steps
 
-    def train(rows):
+    def steps(rows):
         if len(rows.parameters) > 1:
             raise MemoryError("too much")
         return alone(rows)
 
-    monkeypatch.setattr(devices, "train_unread", train)
+    monkeypatch.setattr(Rows, "steps", steps)
     clients = ", ".join(str(request.client) for request in requests)
     with pytest.raises(
         ClientError, match=f"^clients {clients} failed together in round 1, .* alone: MemoryError: too much"

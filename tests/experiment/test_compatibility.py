@@ -108,6 +108,7 @@ BROKEN = {
             ({**OWNERS, **ASYNC}, "clock: found an asynchronous one"),
             ({**OWNERS, "clock": {"name": "synchronous", "deadline": 3}}, "clock: found a deadline or"),
             ({**OWNERS, **TWICE}, "clock: found .*:Twice, which changes how a round proceeds; owners"),
+            ({**OWNERS, "checkpoints": {"keep": 2}}, "checkpoints.keep: found 2; owners keep what"),
             ({**OWNERS, "faults": [{"name": "drop-outs", "rate": 0.5}]}, "faults: found some"),
             ({**OWNERS, "stream": "drift"}, "stream: found drift, which is a simulation's"),
             ({**OWNERS, "method": "centralised"}, "method: found centralised, which takes everybody's"),
@@ -348,6 +349,7 @@ HURT = {
         [
             ({"method": fedavg(loss="task-ce")}, "method.loss=task-ce leaves out the classes of tasks"),
             ({"guard": {"enabled": False}}, "guard.enabled=false: nothing keeps"),
+            ({"participation": 0.001}, "participation=0.001 of .* is less than one client: one is taken"),
             ({"evaluate": {"forgetting": [3]}}, "evaluate.forgetting begins with round 3, and there are 2"),
         ],
     ),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
+import re
 import subprocess
 import sys
 import types
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +323,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "local.optimizer_state": {"local.optimizer_state": "kept"},
     "method.meta": {"method.meta": {"samples": 5}},
     "evaluate.test_last": {"evaluate.test_last": 0},
+    "checkpoints": {"checkpoints.keep": 3},
 }
 
 
@@ -500,7 +504,7 @@ def test_a_name_that_nobody_knows_is_explained_in_one_sentence():
 @pytest.mark.parametrize("name", ["rounds.more", "local.lr.x", "local.batch.y.z"])
 def test_a_number_has_no_fields(name):
     with pytest.raises(ConfigError, match="has no fields of its own"):
-        Experiment().override({name: 1})
+        Experiment(rounds=5, local={"lr": 0.1}).override({name: 1})
 
 
 def test_a_name_has_no_hundreds_of_fields():
@@ -546,7 +550,7 @@ def test_parts_as_objects_among_the_changes():
             {"method": {"weighting": {"name": "blend", "of": [{"weighting": "samples", "shar": 1}]}}},
             "method.weighting.of.0.shar: unknown field; did you mean 'share'?",
         ),
-        ({"round": 1}, "round: unknown field; did you mean 'rounds'? allowed: clock, data, engine"),
+        ({"round": 1}, "round: unknown field; did you mean 'rounds'? allowed: checkpoints, clock, data"),
         ({"stream": {"name": "static", "x": 1}}, "stream.x: unknown field; static has no options"),
         ({"partition": {"alpha": 0}}, "partition.alpha: found 0; allowed: ≥ 1e-09 and ≤ 1e+09"),
         ({"partition": 3}, "partition: found 3; it takes a name or a mapping with 'name' and options"),
@@ -778,3 +782,30 @@ def test_an_interruption_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(experiment.method.loss), "dump", interrupted)
     with pytest.raises(KeyboardInterrupt):
         experiment.hash()
+
+
+@pytest.mark.parametrize(
+    ("guess", "meant"),
+    [
+        ("lr", "local.lr"),
+        ("alpha", "partition.alpha"),
+        ("loss", "method.loss"),
+        ("device", "engine.device"),
+        ("server.lr", "method.server"),
+        ("method.temp", "method.head.temperature"),
+        ("method.lr", "local.lr"),
+        ("batch_size", "local.batch"),
+        ("local.alpha", "partition.alpha"),
+    ],
+)
+def test_a_likely_guess_leads_to_the_right_field(guess, meant):
+    with pytest.raises(ConfigError, match=rf"unknown field; did you mean '{re.escape(meant)}'\?") as caught:
+        load_experiment({}, {guess: 1})
+    assert str(caught.value).count("did you mean") == 1
+
+
+def test_every_guess_leads_to_a_field():
+    whole = load_experiment({"method": "fedavgm"}).model_dump(mode="json")
+    for kind in (Experiment, FedAvg):
+        for meant in kind.guesses.values():
+            reduce(operator.getitem, meant.split("."), whole)  # a KeyError if there is none

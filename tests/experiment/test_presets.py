@@ -100,13 +100,16 @@ REQUIRED: dict[str, Any] = {
     "classes": ["a", "b"],
     "mean": [0.5],
     "std": [0.5],
+    "who": [0],
+    "factors": [{"client": 0, "factor": 0.5}],
 }
 """Options without a default, by their names."""
 MIXED = {
     "blend": [{"weighting": "samples", "share": 1.0}, {"weighting": "uniform", "share": 1.0}],
     "mixed": [{"model": "mlp"}, {"model": "logistic"}],
+    "scaled": "samples",
 }
-"""What there is to mix, by the name of the part that does."""
+"""What there is to mix or to change, by the name of the part that does."""
 NEEDED = {"huggingface": {"path": "folder"}, "representation": "prototypes"}
 """What else a part can't do without: an option, or an entry beside it in a list."""
 TOGETHER = {"nesterov": ("momentum", 0.5), "clients": ("every", 1)}
@@ -222,6 +225,7 @@ def values_for(found: Any) -> Iterator[Any]:
     elif isinstance(found, list):
         yield from ([], [3], [0.25], [7, 5], [3, 4], ["x"], ["x", "y", "z"], *([name] for name in LISTED))
         yield [{"owner": "x", "train": 3}]
+        yield [{"client": 3, "factor": 2.0}]
         yield [{"model": "mlp"}, {"model": "mlp", "share": 2.0}]
         yield [{"weighting": "samples", "share": 2.0}, {"weighting": "uniform", "share": 1.0}]
     elif isinstance(found, dict):
@@ -318,7 +322,7 @@ def inside(settings: dict[str, Any], place: str, slot: NestedField, value: Any) 
     for name, words in kinds(slot):
         if slot.many:
             yield from other(settings, place, [words, *listed_with(name)], ".0")
-        elif value is None or type(value).called() != name:
+        elif value is None or type(value).name != name:
             yield from other(settings, place, words)
 
 

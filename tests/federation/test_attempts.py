@@ -17,6 +17,7 @@ from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
 from mnemos.runs.execute import Silent, resume
 from mnemos.runs.left_out import left_out
+from support.bits import assert_same_bits
 
 
 def experiment(**changes):
@@ -426,8 +427,7 @@ def test_a_simulated_run_goes_on_as_one_with_more_patience_would(tmp_path):
         except PausedError:
             pauses += 1
     assert pauses > 0
-    for name in ("model.safetensors", "metrics.jsonl"):
-        assert observer.run.file(name).read_bytes() == patient.file(name).read_bytes()
+    assert_same_bits([observer.run, patient])
     found = left_out(patient.records)
     assert found.repeated > 3
     assert found.reasons["dropped"] > found.repeated

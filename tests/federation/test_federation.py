@@ -177,7 +177,6 @@ def test_clients_without_samples_are_never_selected(tiny):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"participation": 0.01}, "participation: found 0.01, which selects none of 12 clients"),
         ({"partition": {"clients": 2_000}}, "partition.clients: found 2000"),
         ({"model": {"name": "mlp", "norm": "batch"}, "local": {"batch": 1}}, "local.batch: found 1"),
         ({"model": "lenet"}, "model: it takes images of at least 16"),

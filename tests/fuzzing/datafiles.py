@@ -27,6 +27,7 @@ from mnemos.data.dataset import Dataset, Source
 from mnemos.data.folder import stamp
 from mnemos.data.sources._archive import unpack
 from mnemos.data.sources.cifar import Cifar10, Cifar100
+from mnemos.data.sources.csv import Csv
 from mnemos.data.sources.femnist import Femnist, _key
 from mnemos.data.sources.folder import Folder
 from mnemos.data.sources.huggingface import HuggingFace
@@ -202,6 +203,24 @@ def images(folder: Path) -> Target:
         return Folder(path=str(folder / "images"), size=6, test=0.5).load()
 
     return Target(read, mutated(samples), samples, _image_nasty())
+
+
+def csv(folder: Path) -> Target:
+    """A CSV file."""
+    path = folder / "x.csv"
+    samples = [
+        b'x,y,label,owner\n1,2.5,a,n\n"3",-4e2,b,n\n5,6,a,s\n',
+        b"label,owner,x\r\n1,2,3\r\n" + b"2,2,3\r\n" * 3,
+    ]
+
+    def read(content: bytes) -> Dataset:
+        path.write_bytes(content)
+        return Csv(path=str(path), owner="owner", test=0.5).load()
+
+    wrong = [
+        samples[0].replace(b"2.5", cell) for cell in (b"1e999", b"nan", b"1_0", b"\0", b'"', "٣".encode())
+    ]
+    return Target(read, mutated(samples), samples, [b"", b"\xef\xbb\xbf", b"\n" * 9, b"x" * 200_000, *wrong])
 
 
 def parquet(folder: Path) -> Target:

@@ -42,6 +42,7 @@ TARGETS: dict[str, Make] = {
     "data: femnist, converted": datafiles.femnist_converted,
     "data: npz": datafiles.npz,
     "data: images": datafiles.images,
+    "data: csv": datafiles.csv,
     "data: parquet": datafiles.parquet,
     "data: arrow": datafiles.arrow,
     "data: saved state": datafiles.saved_state,

@@ -22,6 +22,7 @@ from mnemos.measures.forgetting import Forgetting, is_due
 from mnemos.measures.measure import Opening, Record, Scores
 from mnemos.runs.execute import Silent, resume
 from mnemos.vector import Layout
+from support.bits import assert_same_bits, trained_bits
 
 NOTHING = torch.zeros(0)
 NAMES = {"before_accuracy", "after_accuracy", "forgetting", "forgetting_caused", "own_accuracy"}
@@ -172,7 +173,7 @@ def test_a_resumed_run_has_the_same_metrics(tiny, tmp_path):
 def test_measuring_changes_nothing_else(tiny, tmp_path):
     plain = mnemos.run(tiny, out=tmp_path)
     measured = mnemos.run(asking(tiny, 1), out=tmp_path)
-    assert measured.file("model.safetensors").read_bytes() == plain.file("model.safetensors").read_bytes()
+    assert trained_bits(measured) == trained_bits(plain)
     rest = measured.metrics[~measured.metrics["name"].isin(NAMES)].reset_index(drop=True)
     assert rest.equals(plain.metrics)
 
@@ -208,8 +209,7 @@ def test_it_is_a_registered_measure(measure, rounds):
 def test_both_spellings_record_the_same_bytes(tiny, tmp_path, rounds):
     short = mnemos.run(asking(tiny, rounds), out=tmp_path / "short")
     long = mnemos.run(named(tiny, rounds), out=tmp_path / "long")
-    for file in ("metrics.jsonl", "model.safetensors"):
-        assert long.file(file).read_bytes() == short.file(file).read_bytes()
+    assert_same_bits([short, long])
     assert long.experiment.hash() != short.experiment.hash()
 
 

@@ -14,9 +14,9 @@ from playwright.sync_api import Page, expect
 from synthetic import overall, write_run
 
 from mnemos.report.blocks import Block, HeatMaps, Lines, Table
+from mnemos.report.figures import draw_figures
 from mnemos.report.groups import group
 from mnemos.report.panel import panels
-from mnemos.report.plots.figures import draw_figures
 from mnemos.report.reading import read
 from mnemos.report.write import write_report
 from mnemos.runs.run import Run

@@ -6,14 +6,18 @@ import base64
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from synthetic import detailed_rows, full_rows, layered_rows, overall, write_run
 
 from mnemos.errors import ConfigError
+from mnemos.plots.style import save
 from mnemos.report.blocks import (
     Bars,
     BarView,
@@ -34,11 +38,12 @@ from mnemos.report.blocks import (
     Table,
     View,
 )
+from mnemos.report.figures import draw_figures, not_drawn
 from mnemos.report.page import collect, render
 from mnemos.report.page import encode as encoding
 from mnemos.report.page.encode import BlockEncoder, packed, quantised
 from mnemos.report.panel import panels
-from mnemos.report.plots.figures import draw_figures, not_drawn
+from mnemos.report.panels.significance import told_apart
 from mnemos.report.tables import as_csv, latex, markdown, write_tables
 
 OF_TASKS = {"continual", "task-forgetting", "timeline"}
@@ -92,7 +97,14 @@ def test_csv_has_the_deviation_of_every_mean() -> None:
 
 def test_latex() -> None:
     lines = latex(TABLE).splitlines()
-    assert lines[0] == "% Title"
+    assert lines[0].startswith("% needs ")
+    assert lines[1:6] == [
+        "% A note.",
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{Title. What it shows. Reference: plain (best).}",
+        r"\label{tab:table}",
+    ]
     assert r"\begin{tabular}{lrl}" in lines
     (row,) = (line for line in lines if line.startswith("a"))
     assert row == (
@@ -101,7 +113,51 @@ def test_latex() -> None:
         r" & \textbf{60.0 $\pm$ 10.0 \%} & 0.1, 0.3 \\"
     )
     assert r"plain & NC &  \\" in lines
-    assert lines[-1] == r"\end{tabular}"
+    assert lines[-2:] == [r"\end{tabular}", r"\end{table}"]
+
+
+def test_latex_leaves_out_states_and_marks_only_what_is_told_apart() -> None:
+    columns = (Column("group"), Column("accuracy", "spread"), Column("status", state=True))
+    best = Cell("60.0 %", 0.6, best=True)
+    rows = tuple(
+        Row((Cell(name), replace(best, apart=apart), Cell("finished")))
+        for name, apart in (("sure", True), ("unsure", False))
+    )
+    lines = latex(Table(id="table", title="", text="", columns=columns, rows=rows)).splitlines()
+    assert r"sure & \textbf{60.0 \%} \\" in lines
+    assert r"unsure & 60.0 \% \\" in lines
+    assert not any("status" in line or "finished" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("others", "apart"),
+    [
+        ([[0.40, 0.49, 0.58]], True),
+        ([[0.49, 0.61, 0.67]], False),
+        ([[0.40, 0.49, 0.58], [0.49, 0.61, 0.67]], False),
+        ([[0.40]], False),
+        ([], False),
+    ],
+)
+def test_what_is_told_apart(others: list[list[float]], apart: bool) -> None:
+    """Of 50, 60 and 70 %, by paired t-tests with two degrees of freedom.
+
+    Differences of 10, 11 and 12 points: mean 11, deviation 1, t = 11 √3 = 19.1, p = 0.003. Differences of 1,
+    −1 and 3: mean 1, deviation 2, t = √3 / 2 = 0.87, p = 0.48.
+    """
+    mine, *rest = (
+        SimpleNamespace(id=index, data="digits", accuracies=dict(enumerate(values)))
+        for index, values in enumerate([[0.5, 0.6, 0.7], *others])
+    )
+    assert told_apart(mine, [mine, *rest]) == apart
+
+
+def test_fonts_of_a_pdf_are_type_42(tmp_path: Path) -> None:
+    figure = Figure()
+    figure.text(0.5, 0.5, "accuracy ± ε")
+    pdf = save(figure, tmp_path / "figure.pdf").read_bytes()
+    assert b"/Subtype /Type3" not in pdf
+    assert b"/FontFile2" in pdf
 
 
 def test_tables_are_files(tmp_path: Path) -> None:
@@ -281,6 +337,7 @@ def test_data_is_plain_json_whatever_a_run_has(tmp_path: Path) -> None:
     assert {panel["id"] for panel in data["panels"]} == set(panels.names()) - {
         "clock",
         "left-out",
+        "owners",
         "privacy",
         "significance",
         *OF_TASKS,

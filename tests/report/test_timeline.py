@@ -17,10 +17,10 @@ from mnemos.data.load import load
 from mnemos.data.stream import Flow
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.assembly import flow_of
+from mnemos.plots.timeline import draw_timeline, shades, summarise_tasks, task_names
 from mnemos.report.blocks import Strips, Text
 from mnemos.report.groups import group
 from mnemos.report.panel import panels
-from mnemos.report.plots.timeline_plot import draw_timeline, shades, summarise_tasks, task_names
 from mnemos.report.reading import read
 from mnemos.report.write import write_report
 from mnemos.runs.run import Run

@@ -8,7 +8,8 @@ import mnemos
 from mnemos.errors import ConfigError, DataError, DivergedError
 from mnemos.measures.measure import Record
 from mnemos.runs.execute import Silent, resume, start
-from mnemos.runs.run import Run, create, find, runs_in
+from mnemos.runs.find import find
+from mnemos.runs.run import Run, create, runs_in
 from mnemos.runs.store import Store, read_metrics
 from support.interrupt import Stop
 
@@ -222,3 +223,9 @@ def test_a_variant_that_diverges_does_not_stop_the_others(tiny, tmp_path):
 def test_a_run_elsewhere_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="there is no run here"):
         Run.at(tmp_path)
+
+
+def test_the_folder_of_a_run_is_named_after_the_users_file(tiny, tmp_path):
+    data = {"name": "npz", "path": "own/lung scans.npz"}
+    run = create(mnemos.Experiment.parse({**tiny, "data": data}), tmp_path)
+    assert run.path.name.startswith("lung_scans-fedavg-ce-s0-")

@@ -6,7 +6,7 @@ import pytest
 
 import mnemos
 from mnemos.errors import ConfigError
-from mnemos.runs.run import find
+from mnemos.runs.find import find
 from mnemos.studies.pool import StudyView, _Pool, jobs_for
 from mnemos.studies.results import Ledger
 from mnemos.studies.study import Case

@@ -9,7 +9,8 @@ import mnemos
 from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment
 from mnemos.runs.execute import start
-from mnemos.runs.run import find, runs_in
+from mnemos.runs.find import find
+from mnemos.runs.run import runs_in
 from mnemos.studies.pool import StudyView, carry_out, cores_each, jobs_for
 from mnemos.studies.study import Case
 from support.interrupt import Stop

@@ -82,13 +82,12 @@ class Command:
     """`mnemos` with some words in a process of its own, which ends with the block it is used in.
 
     It is the first of its group, as a command at a terminal is.
-    `patches` are other values of names in modules, such as {"mnemos.deployment.join.HELD": 5.0}. `pretend`
-    gives it pretend devices.
+    `pretend` gives it pretend devices.
     """
 
-    def __init__(self, *words, cwd, patches=None, pretend=False):
+    def __init__(self, *words, cwd, pretend=False):
         self._said = TemporaryDirectory()
-        surroundings = _Surroundings(str(cwd), self._said.name, dict(os.environ), patches or {}, pretend)
+        surroundings = _Surroundings(str(cwd), self._said.name, dict(os.environ), pretend)
         arguments = ([str(word) for word in words], surroundings)
         self.process = _context.Process(target=_command, args=arguments)
         self.process.start()
@@ -140,7 +139,7 @@ class Command:
 @contextmanager
 def started(words, folder):
     """`mnemos` with some words in a folder, which gets what it prints: `out` and `err`."""
-    surroundings = _Surroundings(str(folder), str(folder), dict(os.environ), {})
+    surroundings = _Surroundings(str(folder), str(folder), dict(os.environ))
     with forked(_command, [str(word) for word in words], surroundings) as process:
         yield process
 
@@ -190,12 +189,11 @@ def _work(connection, environment):
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """Where a command runs, where what it prints goes, its environment and other values of names."""
+    """Where a command runs, where what it prints goes, and its environment."""
 
     folder: str
     said: str
     environment: dict[str, str]
-    patches: dict[str, object]
     pretend: bool = False
 
 
@@ -205,9 +203,6 @@ def _command(words, surroundings):
     os.chdir(surroundings.folder)
     os.environ.clear()
     os.environ.update(surroundings.environment)
-    for name, value in surroundings.patches.items():
-        module, _, attribute = name.rpartition(".")
-        setattr(import_module(module), attribute, value)
     if surroundings.pretend:
         import_module("support.pretend").install()
     sys.argv = ["mnemos", *words]

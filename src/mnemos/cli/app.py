@@ -14,6 +14,7 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from mnemos.cli.first_word import first_word
 from mnemos.common.imports import look_in
 from mnemos.common.shortage import shortage
 from mnemos.errors import MnemosError
@@ -22,7 +23,10 @@ from mnemos.version import __version__
 COMMANDS = {
     "run": "Train one federated experiment, from a recipe or from options alone.",
     "resume": "Continue an interrupted run, or a finished one for more rounds.",
+    "replay": "Branch off a run at a round: a new run that goes on with something changed.",
     "runs": "List runs with their state and result.",
+    "predict": "Classify files with a trained model: images, arrays or tables.",
+    "export": "Write a trained model as a folder for a model hub: weights, description, model card.",
     "compare": "Run several variants of an experiment with several seeds, in turn.",
     "sweep": "Run a study, several runs at once.",
     "partition": "Summarise a partition and draw it: a bar a client, coloured by class.",
@@ -50,7 +54,10 @@ class _Commands(TyperGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, known, rest = super().resolve_command(ctx, args)
-        return name, load(name) if name and known else None, rest
+        if not name or not known:
+            return name, None, rest
+        with first_word(name, rest):
+            return name, load(name), rest
 
 
 @cache

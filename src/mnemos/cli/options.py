@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from mnemos.errors import ConfigError, allowed
-from mnemos.experiment.experiment import Experiment, load_experiment
 from mnemos.experiment.overrides import parse_overrides
+
+if TYPE_CHECKING:  # and imported where it is needed: a list of runs needn't wait for PyTorch
+    from mnemos.experiment.experiment import Experiment
 
 Words = Annotated[
     list[str] | None,
@@ -44,6 +46,15 @@ Track = Annotated[
     ),
 ]
 
+Which = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NUMBER|all",
+        help="Which model, if clients have different ones: its number, or all for their joint prediction.",
+    ),
+]
+
 _FIGURES = (".pdf", ".png", ".svg")
 
 
@@ -66,10 +77,21 @@ def split_devices(text: str | None) -> str | list[str] | None:
     return names[0] if len(names) == 1 else names
 
 
+def which(word: str | None) -> int | Literal["all"] | None:
+    """The model that the word of `--model` chooses; None for None."""
+    if word is None:
+        return None
+    if word == "all":
+        return "all"
+    if not word.isdecimal():
+        raise ConfigError(f"found '{word}'; allowed: the number of a model, or all", "model")
+    return int(word)
+
+
 def data_changes(data: str) -> dict[str, Any]:
     """The changes that choose a data source, given by its name or by the path of a file or folder."""
     path = Path(data)
-    by_suffix = {".npz": "npz", ".parquet": "parquet"}
+    by_suffix = {".npz": "npz", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv"}
     if path.suffix in by_suffix:
         return {"data": {"name": by_suffix[path.suffix], "path": data}}
     if ("/" in data or path.is_dir()) and ":" not in data:
@@ -122,7 +144,13 @@ def experiment_reader(
         changes = {**data_changes(data), **changes}
     # An override that replaces a whole part beats the option that names the part, not those for its fields.
     changes = {name: value for name, value in changes.items() if not _replaces(overrides, name)}
-    return recipe, lambda: load_experiment(recipe, {**changes, **overrides})
+
+    def read() -> Experiment:
+        from mnemos.experiment.experiment import load_experiment
+
+        return load_experiment(recipe, {**changes, **overrides})
+
+    return recipe, read
 
 
 def _replaces(overrides: dict[str, Any], shortcut: str) -> bool:

@@ -11,8 +11,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from mnemos.cli.output import console, duration, print_json
-from mnemos.runs.run import find
+from mnemos.cli.output import print_json
+from mnemos.display.terminal import console
+from mnemos.display.words import duration
+from mnemos.runs.find import find
 from mnemos.studies.estimate import Estimates
 from mnemos.studies.perform import check
 from mnemos.studies.pool import cores_each, jobs_for

@@ -9,7 +9,9 @@ import typer
 from rich.text import Text
 
 from mnemos.cli.looking import texts
-from mnemos.cli.output import console, plural, print_json
+from mnemos.cli.output import print_json
+from mnemos.display.terminal import console
+from mnemos.display.words import plural
 from mnemos.experiment.experiment import Experiment
 from mnemos.experiment.marked import differences, marked_yaml
 from mnemos.experiment.overrides import inline_yaml

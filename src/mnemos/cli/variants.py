@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mnemos.cli.options import split_devices, split_words
-from mnemos.cli.output import console, percent, run_facts
+from mnemos.cli.output import run_facts
+from mnemos.display.terminal import console
+from mnemos.display.words import percent
 from mnemos.errors import ConfigError
 from mnemos.report.average import mean_of, std_of
 from mnemos.studies.results import Results

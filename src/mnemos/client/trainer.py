@@ -32,7 +32,7 @@ from mnemos.client.workload import (
     step_rates,
     workload,
 )
-from mnemos.common import rng
+from mnemos.common import activity, rng
 from mnemos.common.devices import CPU, send, synchronize
 from mnemos.data.batches import Draw, Loader
 from mnemos.data.dataset import Dataset
@@ -114,6 +114,8 @@ class Trainer:
         if device != CPU and not plan.arithmetic.compile:
             self.dropout = Masks(self.dropout, device)
         set_generator(self.module, self.dropout)
+        self.abandoned = False
+        """Whether the client in training is to stop at its next step, because no one waits for it."""
 
     @cached_property
     def functional(self) -> Functional:
@@ -137,6 +139,10 @@ class Trainer:
         A replica has one trainee at a time: the one before must have finished its training.
         """
         return _Trainee(self, request)
+
+
+class AbandonedError(Exception):
+    """The run was interrupted while a client trained."""
 
 
 class _Trainee(Trainees):
@@ -191,6 +197,9 @@ class _Trainee(Trainees):
             self._next()
             self._seen += draw.size
             yield self, Step(batch, draw.size, (rate,), (0,) if step in ends else ())
+            activity.step(step, todo.total)
+            if self._replica.abandoned:
+                raise AbandonedError
             if self._until < math.inf:
                 synchronize(device)
                 if time.monotonic() >= self._until:

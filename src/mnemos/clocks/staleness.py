@@ -17,7 +17,9 @@ class Staleness(Part):
         """s(τ) for τ = `late`; s(0) is 1."""
 
 
-staleness: Registry[Staleness] = Registry("staleness weight", Staleness, "mnemos.clocks.staleness")
+staleness: Registry[Staleness] = Registry(
+    "staleness weight", Staleness, "mnemos.clocks.staleness", "staleness"
+)
 
 
 @staleness.register("constant")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -35,15 +36,21 @@ def explain(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     if problem["type"] == "part" and problem["ctx"]["path"]:
         steps.append(problem["ctx"]["path"])
     path = ".".join(steps)
-    return ConfigError(_led(_sentence(problem, model), steps[-1] if steps else "", model), path)
+    return ConfigError(_led(_sentence(problem, model), path, model), path)
 
 
-def _led(sentence: str, name: str, model: type[BaseModel]) -> str:
-    """A sentence about an unknown field, with the field that was meant, if it is one of the guesses."""
+def _led(sentence: str, path: str, model: type[BaseModel]) -> str:
+    """A sentence about an unknown field, with the field that was meant, if it is one of the guesses.
+
+    Guesses are for `lr` and `method.lr`, not for options of options: `method.server.lr` isn't `local.lr`.
+    """
+    *groups, name = path.split(".")
     unknown, meant = "unknown field; ", getattr(model, "guesses", {}).get(name)
-    if meant is None or not sentence.startswith(unknown) or "did you mean" in sentence:
+    if meant is None or len(groups) > 1 or not sentence.startswith(unknown):
         return sentence
-    return f"{unknown}did you mean '{meant}'? {sentence.removeprefix(unknown)}"
+    # A guess is surer than a name that looks alike: `loss` isn't `local`.
+    rest = re.sub(r"^did you mean '[^']*'\? ", "", sentence.removeprefix(unknown))
+    return f"{unknown}did you mean '{meant}'? {rest}"
 
 
 def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 from mnemos.errors import ConfigError
@@ -15,14 +16,21 @@ EXTRAS = {
     "track": ("tensorboard", "mlflow-skinny", "sqlalchemy", "alembic", "wandb"),
     "optim": ("pytorch-optimizer",),
     "dp": ("dp-accounting",),
+    "onnx": ("onnx", "onnxscript"),
 }
 """The extras of pyproject.toml that users need, and the packages of each."""
 
 
+DISTRIBUTION = "mnemos-fl"
+"""What packages are called that are built from this project; `mnemos` in the registry is another package."""
+
+
 def install_line(extra: str = "") -> str:
-    """What installs an extra, or Mnemos alone, from the project's folder: on PyPI the name may be taken."""
-    what = f"'.[{extra}]'" if extra else "."
-    return f"in the project's folder, pip install --constraint constraints.txt --editable {what}"
+    """What installs an extra, or Mnemos alone, for the way in which Mnemos was installed here."""
+    if (Path(__file__).parents[3] / "pyproject.toml").is_file():  # a working copy
+        what = f"'.[{extra}]'" if extra else "."
+        return f"in the project's folder, pip install --constraint constraints.txt --editable {what}"
+    return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
 
 
 def require(module: str, package: str, extra: str) -> Any:

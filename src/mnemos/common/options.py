@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 from pydantic_core import PydanticCustomError, PydanticSerializationError, PydanticUndefined
 
 from mnemos.common.explain import explain
+from mnemos.common.plugins import name_of
 from mnemos.errors import ConfigError
 
 
@@ -90,14 +91,19 @@ class Part(Options):
     """One named choice in an experiment."""
 
     name: ClassVar[str] = ""
+    """The name that a registry finds it by: the registered one, or its import path."""
     imported: ClassVar[bool] = True
     """False for a part whose class wasn't imported: its name and options can be shown, and it can't run."""
 
     @classmethod
-    def called(cls) -> str:
-        """The name that a registry finds it by: the registered one, or its import path."""
-        # A subclass that isn't registered must not use the name that it inherits from its parent.
-        return vars(cls).get("name") or f"{cls.__module__}:{cls.__qualname__}"
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        """Name a class by its import path, or by its plug-in's name, until it is registered under another."""
+        super().__pydantic_init_subclass__(**options)
+        # The name of its parent, which it would inherit, finds another class.
+        if "name" not in vars(cls):
+            path = f"{cls.__module__}:{cls.__qualname__}"
+            own = cls.__module__.partition(".")[0] == "mnemos"
+            cls.name = path if own else name_of(path) or path
 
     @classmethod
     def declares(cls, flag: str) -> bool:
@@ -109,7 +115,7 @@ class Part(Options):
 
     def dump(self) -> dict[str, Any]:
         """The part as plain data, `name` first: what an experiment file holds."""
-        return {"name": self.called(), **self.model_dump(mode="json")}
+        return {"name": self.name, **self.model_dump(mode="json")}
 
 
 class Choices(ABC):
@@ -244,7 +250,9 @@ def _completed_part(value: Any, choices: Choices, default: Any) -> Any:
     if not isinstance(value, dict) or not isinstance(default, choices.base):
         return value
     kind, given = type(default), dict(value)
-    if choices.find(given.pop("name", kind)) is not kind:
+    name = given.pop("name", kind.name)
+    # The default part's own name needs no look-up, which might not be allowed (see `imports`).
+    if name != kind.name and choices.find(name) is not kind:
         return value
     return {**_completed_options(given, default), "name": kind}
 

@@ -3,7 +3,8 @@
 A *part* is one choice in an experiment (a partition, a model, a method, …): an immutable, validated set
 of options together with the behaviour they configure. A *registry* knows all parts of one kind by name,
 so a new one is a new file and no edit: the modules of the registry's package are imported when a name is
-first looked up. A part outside Mnemos is named by import path, `package.module:Class`.
+first looked up. A part outside Mnemos is named by import path, `package.module:Class`, or has a name that an
+installed package declares for it (see `plugins`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from mnemos.common.imports import import_path, is_shown, note
 from mnemos.common.options import Choices, Options, Part
+from mnemos.common.plugins import load, plugins
 from mnemos.errors import ConfigError, allowed, did_you_mean
 
 __all__ = ["Options", "Part", "Registry"]
@@ -33,9 +35,13 @@ class Registry(Choices, Generic[P]):
 
     base: type[P]
 
-    def __init__(self, kind: str, base: type[P], package: str) -> None:
-        """`kind` is what errors call such a part; `package` is where the modules are that register them."""
+    def __init__(self, kind: str, base: type[P], package: str, plural: str = "") -> None:
+        """`kind` is what errors call such a part; `package` is where the modules are that register them.
+
+        `plural` is what lists of them are called, if that isn't the kind with an s.
+        """
         self.kind = kind
+        self.plural = plural or f"{kind}s".replace(" ", "-")
         self.base = base
         self.package = package
         self._parts: dict[str, type[P]] = {}
@@ -56,12 +62,14 @@ class Registry(Choices, Generic[P]):
         return add
 
     def names(self) -> list[str]:
-        """The registered names, sorted."""
+        """The names of all parts, those of plug-ins among them, sorted."""
         self._import_all()
-        return sorted(self._parts)
+        return sorted({*self._parts, *plugins(self.plural)})
 
     def __iter__(self) -> Iterator[type[P]]:
-        return (self._parts[name] for name in self.names())
+        """The registered parts, in the order of their names; plug-ins aren't imported for that."""
+        self._import_all()
+        return (self._parts[name] for name in sorted(self._parts))
 
     def __getitem__(self, name: str) -> type[P]:
         self._import_all()
@@ -69,10 +77,12 @@ class Registry(Choices, Generic[P]):
             return self._parts[name]
         if name and is_shown(name):
             return self._show(name)
+        if name in plugins(self.plural):
+            return self._plug_in(name)
         if ":" in name:
             return self._by_path(name)
-        hint = did_you_mean(name, self._parts)
-        raise ConfigError(f"there is no {self.kind} '{name}'; {hint}{allowed(self._parts)}")
+        names = self.names()
+        raise ConfigError(f"there is no {self.kind} '{name}'; {did_you_mean(name, names)}{allowed(names)}")
 
     def find(self, name: object) -> type[P] | None:
         """The part of a name, or None where `[name]` raises an error."""
@@ -131,13 +141,23 @@ class Registry(Choices, Generic[P]):
                 importlib.import_module(module.name)
 
     def _by_path(self, path: str) -> type[P]:
-        part = import_path(path, self.kind)
-        if not (isinstance(part, type) and issubclass(part, self.base)):
-            raise ConfigError(f"'{path}' is not a {self.base.__name__}")
-        if inspect.isabstract(part):
-            raise ConfigError(f"'{path}' is abstract; name a class that fills it in")
-        if not part.__module__.startswith(self.package):  # it isn't registered: its path is its name
+        part = self._checked(import_path(path, self.kind), path)
+        # Unless it is registered or a plug-in, its path is its name.
+        if not part.__module__.startswith(self.package) and ":" in part.name:
             part.name = path
+        return part
+
+    def _plug_in(self, name: str) -> type[P]:
+        """The part that an installed package offers under a name."""
+        part = self._checked(load(self.kind, name, plugins(self.plural)[name]), name)
+        part.name = name
+        return part
+
+    def _checked(self, part: Any, called: str) -> type[P]:
+        if not (isinstance(part, type) and issubclass(part, self.base)):
+            raise ConfigError(f"'{called}' is not a {self.base.__name__}")
+        if inspect.isabstract(part):
+            raise ConfigError(f"'{called}' is abstract; name a class that fills it in")
         return part
 
     def _show(self, name: str) -> type[P]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar
 from weakref import WeakValueDictionary
 
@@ -79,6 +80,13 @@ class Source(Part):
     stays_with_owners: ClassVar[bool] = False
     """Whether a federation's server never sees samples and labels."""
 
+    @property
+    def title(self) -> str:
+        """What run folders and reports call the data: the file or folder it is in, or the source's name."""
+        path = getattr(self, "path", None)
+        own = Path(path).stem if isinstance(path, str) else ""
+        return own or type(self).name
+
     @abstractmethod
     def load(self) -> Dataset:
         """The data set, or a `DataError` that says which files are expected where."""
@@ -89,7 +97,7 @@ class Source(Part):
         return None
 
 
-sources: Registry[Source] = Registry("data source", Source, "mnemos.data.sources")
+sources: Registry[Source] = Registry("data source", Source, "mnemos.data.sources", "data")
 
 
 def check(dataset: Dataset) -> Dataset:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
+from pathlib import Path
 
+from mnemos.common.activity import doing
 from mnemos.data.dataset import Dataset, Source
 from mnemos.data.folder import data_folder, locate, stamp
 
@@ -28,6 +30,7 @@ def load(source: Source) -> Dataset:
         if key not in _kept:
             while len(_kept) >= LIMIT:
                 _kept.popitem(last=False)
+            doing(f"reading {_called(source)}")
             _kept[key] = source.load()
         _kept.move_to_end(key)
         return _kept[key]
@@ -37,6 +40,12 @@ def forget() -> None:
     """Drop all data sets that are kept."""
     with _lock:
         _kept.clear()
+
+
+def _called(source: Source) -> str:
+    """The name of a source, or of the file that it reads."""
+    path = getattr(source, "path", None)
+    return Path(path).name if isinstance(path, str) and path else type(source).name
 
 
 def _files(source: Source) -> Hashable:

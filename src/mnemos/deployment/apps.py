@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,13 +15,15 @@ from flwr.serverapp import Grid, ServerApp
 from mnemos.common.devices import AUTO, find_devices
 from mnemos.common.plain import line
 from mnemos.deployment.conduct import Wait, conduct
-from mnemos.deployment.grid import RECORD, REFUSAL, RUN, GridLink, body_of, packed
+from mnemos.deployment.grid import ENDED, RECORD, REFUSAL, ROUNDS, RUN, GridLink, body_of, packed
 from mnemos.deployment.holder import REFUSED, DeclinedError, Holder
 from mnemos.engines.flower import Kind
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment.experiment import load_experiment
 from mnemos.runs.execute import Silent
 
+_COUNT, _WORD = re.compile(r"[0-9]{1,9}"), 40
+"""A number of rounds as a server says it, and the most characters of how a run ended."""
 _LONGEST = 500
 """The most characters that are printed about a refusal."""
 
@@ -33,10 +36,17 @@ def client_app(holder_of: Callable[[Context], Holder], say: Callable[[str], None
         def handle(message: Message, context: Context) -> Message:
             record = message.content.config_records.get(RECORD, ConfigRecord())
             run, body = record.get(RUN), body_of(message.content)
+            ended, rounds = record.get(ENDED), record.get(ROUNDS)
             try:
                 if not isinstance(run, str) or body is None:
                     raise MnemosError("the question can't be read")
-                reply = packed({}, holder_of(context).answer(kind, run, body))
+                holder = holder_of(context)
+                count = int(rounds) if isinstance(rounds, str) and _COUNT.fullmatch(rounds) else 0
+                if isinstance(ended, str):
+                    holder.end(run, line(ended, _WORD), count, body)
+                    return Message(packed({}, b""), reply_to=message)
+                holder.diary.rounds(count)
+                reply = packed({}, holder.answer(kind, run, body))
             except MnemosError as error:
                 say(f"refused: {line(str(error), _LONGEST)}")
                 if error.__cause__ is not None:  # it may be a bug of Mnemos

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import httpx
 
 from mnemos.data.owned import Described, agree
 from mnemos.data.sources.elsewhere import Elsewhere, Owner
 from mnemos.deployment.enrol import among, check, described, question
 from mnemos.deployment.grid import GridLink, Refusal
+from mnemos.deployment.journal import Say, warn
+from mnemos.deployment.watcher import Watcher
 from mnemos.engines.flower import Flower
 from mnemos.errors import ConfigError, DataError, MnemosError, PausedError
 from mnemos.experiment.experiment import Experiment
@@ -19,10 +24,10 @@ from mnemos.runs.execute import Observer, resume, start
 from mnemos.runs.run import Run
 from mnemos.runs.trust import remember_own
 
-Say = Callable[[str], None]
-
 _ANSWER = 120.0
 """Seconds that owners have to read and describe their data."""
+_GOODBYE = 30.0
+"""Seconds that owners have to hear of the end."""
 _LOOK = 1.0
 """Seconds between looks for owners."""
 _MENDED = 30.0
@@ -49,7 +54,8 @@ def conduct(
         remember_own(experiment)
         before = _rejoin(begun, link, wait, say)
         engine = experiment.engine if isinstance(experiment.engine, Flower) else before
-        return resume(begun.path, None, observer, engine.over(link))
+        with _farewell(link, observer, engine):
+            return resume(begun.path, None, observer, engine.over(link))
     owners = _gather(link, question(experiment), wait, say, check(experiment).classes)
 
     def ask(body: bytes) -> dict[str, bytes]:
@@ -57,9 +63,11 @@ def conduct(
         return {name: answer for name, answer in answers.items() if isinstance(answer, bytes)}
 
     experiment = among(experiment, owners, ask)
-    link.clients, link.run = tuple(sorted(owners)), _memory(experiment)
-    assert isinstance(experiment.engine, Flower)
-    return start(experiment.model_copy(update={"engine": experiment.engine.over(link)}), out, observer)
+    link.clients, link.run, link.rounds = tuple(sorted(owners)), _memory(experiment), experiment.rounds
+    own = experiment.engine
+    assert isinstance(own, Flower)
+    with _farewell(link, observer, own):
+        return start(experiment.model_copy(update={"engine": own.over(link)}), out, observer)
 
 
 def go_on(
@@ -67,7 +75,35 @@ def go_on(
 ) -> Run:
     """Resume a federation's run with the owners that it has begun with, until round `rounds`."""
     engine = _rejoin(run, link, wait, say)
-    return resume(run.path, rounds, observer, engine.over(link))
+    link.rounds = rounds or link.rounds
+    with _farewell(link, observer, engine):
+        return resume(run.path, rounds, observer, engine.over(link))
+
+
+@contextmanager
+def _farewell(link: GridLink, observer: Observer, engine: Flower) -> Iterator[None]:
+    """Around a run: tell its owners how it has ended, and give them the model if the engine says so.
+
+    A run that is interrupted ends at once, and owners aren't told.
+    """
+    try:
+        yield
+    except MnemosError:
+        _tell_end(link, observer, engine)
+        raise
+    _tell_end(link, observer, engine)
+
+
+def _tell_end(link: GridLink, observer: Observer, engine: Flower) -> None:
+    run = observer.run
+    if run is None:
+        return
+    status = run.status
+    shared = engine.share_model and status.status == "finished"
+    model = run.file("model.safetensors").read_bytes() if shared else b""
+    # The run is saved: owners that can't be told must not make it fail.
+    with suppress(MnemosError, httpx.HTTPError, OSError):
+        link.tell_end(status.status, status.rounds, model, _GOODBYE)
 
 
 def _rejoin(run: Run, link: GridLink, wait: Wait, say: Say) -> Flower:
@@ -76,6 +112,7 @@ def _rejoin(run: Run, link: GridLink, wait: Wait, say: Say) -> Flower:
     data, engine = check_run(run)
     say(f"going on with {run.path} after round {run.saved_rounds}")
     link.clients, link.run = tuple(owner.owner for owner in data.owners), _memory(experiment)
+    link.rounds = experiment.rounds
     asked = experiment.model_copy(update={"data": data.asked})
     wait = Wait(min(wait.owners, len(data.owners)), wait.seconds)
     members = Members({owner.owner: owner for owner in data.owners}, experiment.min_clients)
@@ -132,7 +169,7 @@ def _gather(
     them. `members` are the owners of a run that is resumed: if the time is over, `members.fewest` of them are
     enough. Raises PausedError if there are too few.
     """
-    gathering = _Gathering(say, classes, members)
+    gathering = _Gathering(say, classes, members, link.watcher)
     end = time.monotonic() + wait.seconds
     while True:
         gathering.hear(link.question(body, _ANSWER, gathering.settled()))
@@ -150,8 +187,10 @@ def _gather(
 class _Gathering:
     """The owners who have answered so far: whose data fit together, and what is wrong with the others'."""
 
-    def __init__(self, say: Say, classes: tuple[str, ...] | None, members: Members | None) -> None:
-        self._say, self._classes, self._members = say, classes, members
+    def __init__(
+        self, say: Say, classes: tuple[str, ...] | None, members: Members | None, watcher: Watcher
+    ) -> None:
+        self._say, self._classes, self._members, self._watcher = say, classes, members, watcher
         self._told: dict[str, Described] = {}
         """What owners have said about their data."""
         self._found: dict[str, Described] = {}
@@ -192,16 +231,22 @@ class _Gathering:
                 self._found[name] = description
                 self._wrong.pop(name, None)
                 if name not in before:
-                    self._say(f"{name} has joined: {description.train + description.test} samples")
+                    self._watcher.joined(name)
+                    rest = self._watcher.awaited
+                    still = f"; still awaited: {', '.join(rest)}" if rest else ""
+                    self._say(f"{name} has joined: {description.train + description.test} samples{still}")
         return self._found
 
     def too_few(self, wait: Wait) -> PausedError:
         """The error for too few owners, which says who has come and what is wrong with others."""
         here = f" ({_listed(self._found)})" if self._found else ""
+        awaited = self._watcher.awaited
+        missing = f"{_listed(awaited)} haven't come; " if len(awaited) > 1 else ""
+        missing = f"{awaited[0]} hasn't come; " if len(awaited) == 1 else missing
         reasons = "".join(f"{sentence}; " for sentence in self._wrong.values())
         return PausedError(
-            f"{len(self._found)} of {wait.owners} owners have come within {wait.seconds:g} s{here}; {reasons}"
-            "they can join before the server is started again"
+            f"{len(self._found)} of {wait.owners} owners have come within {wait.seconds:g} s{here}; "
+            f"{missing}{reasons}they can join before the server is started again"
         )
 
     def _described(self, name: str, answer: bytes) -> Described:
@@ -214,7 +259,8 @@ class _Gathering:
     def _note(self, name: str, sentence: str) -> None:
         """Keep why an owner can't take part; say it once."""
         if self._wrong.get(name) != sentence:
-            self._say(sentence)
+            warn(self._say, sentence)
+            self._watcher.refused(name, sentence)
         self._wrong[name] = sentence
 
 

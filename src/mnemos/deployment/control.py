@@ -47,6 +47,11 @@ class Control:
             for name, key in keys.items()
         }
 
+    def knows(self, key: bytes) -> bool:
+        """Whether a node with this public key may join."""
+        listed = self._client.ListNodes(ListNodesRequest()).nodes_info
+        return any(bytes(node.public_key) == key for node in listed)
+
     def stop_all(self) -> None:
         """Stop all runs. A server that was killed leaves a run behind, for which nodes would still work."""
         for run_id, run in self._client.ListRuns(ListRunsRequest()).run_dict.items():

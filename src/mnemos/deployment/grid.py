@@ -16,11 +16,13 @@ from mnemos.common.plain import line
 from mnemos.deployment.enrol import read_answer
 from mnemos.deployment.holder import REFUSED, WHY, Question
 from mnemos.deployment.node_answers import NodeAnswers, TooLargeError
+from mnemos.deployment.watcher import Watcher
 from mnemos.engines.engine import Lost
 from mnemos.engines.flower import Kind
 from mnemos.errors import DataError
 
 RECORD, RUN, BODY, REFUSAL = "mnemos", "run", "body", "refusal"
+ROUNDS, ENDED = "rounds", "ended"
 """The name of a message's record, and its fields. The content is in further records, a part in each."""
 
 _PART = 4_000_000
@@ -80,6 +82,10 @@ class GridLink:
         self._answers = NodeAnswers(grid) if isinstance(grid, HttpGrid) else None
         self._left: dict[str, float] = {}
         """Messages whose answers aren't awaited any more, and until when answers may come."""
+        self.watcher = Watcher()
+        """What is told about owners that come, go and answer."""
+        self.rounds = 0
+        """The run's number of rounds, which owners are told."""
         self.run = ""
         """The run's name, under which owners keep client states."""
         self.clients: tuple[str, ...] = ()
@@ -94,7 +100,9 @@ class GridLink:
                 if isinstance(answer, bytes):
                     self._name(node, answer)
         # Of several nodes with the same name, the newest counts: a client that was restarted has a new one.
-        return {name: node for node, name in self._names.items() if node in nodes}
+        found = {name: node for node, name in self._names.items() if node in nodes}
+        self.watcher.present(found)
+        return found
 
     def question(self, body: bytes, timeout: float, but: Container[str] = ()) -> dict[str, bytes | str]:
         """Ask all connected owners except `but` a question: returns their answers by name.
@@ -114,26 +122,49 @@ class GridLink:
         clients = {node: client for client, node in nodes.items() if node is not None}
         for client, node in nodes.items():
             if node is None:
+                self._heard(kind, client, "not connected")
                 yield client, Lost(client, "not connected")
         for node, answer in self._exchange(kind, clients, lambda node: questions[clients[node]], timeout):
             client = clients[node]
+            self._heard(kind, client, answer)
             yield client, answer if isinstance(answer, bytes) else Lost(client, answer)
 
+    def tell_end(self, status: str, rounds: int, model: bytes, timeout: float) -> None:
+        """Tell all connected owners of the run how it has ended, with its model's file or no bytes."""
+        present = self.present()
+        nodes = [present[name] for name in self.clients if name in present]
+        fields = {ENDED: status, ROUNDS: f"{rounds}"}
+        for _ in self._exchange("query", nodes, lambda _: model, timeout, fields):
+            pass
+
+    def _heard(self, kind: Kind, client: int, answer: bytes | str) -> None:
+        """Tell the watcher whether a client has trained."""
+        if kind == "train" and isinstance(answer, bytes):
+            self.watcher.answered(self.clients[client])
+        elif kind == "train":
+            self.watcher.dropped(self.clients[client], str(answer))
+
     def _exchange(
-        self, kind: Kind, nodes: Iterable[int], body: Callable[[int], bytes], timeout: float
+        self,
+        kind: Kind,
+        nodes: Iterable[int],
+        body: Callable[[int], bytes],
+        timeout: float,
+        fields: Mapping[str, str] | None = None,
     ) -> Iterator[tuple[int, bytes | str]]:
         """Send a message to each node, and yield its answer or, as a str, why there is none.
 
-        `body(node)` is the message's body.
+        `body(node)` is the message's body, `fields` are sent beside it.
         """
         self._clear()
+        fields = {RUN: self.run, ROUNDS: f"{self.rounds}", **(fields or {})}
         waiting: dict[str, tuple[int, int]] = {}
         sent: Counter[int] = Counter()
 
         def send(node: int) -> bool:
             """Send the message to a node; returns whether that was possible."""
             asked = body(node)
-            content = packed({RUN: self.run}, asked)
+            content = packed(fields, asked)
             message = Message(content, dst_node_id=node, message_type=kind, ttl=timeout)
             message_id = self._pushed(message)
             if message_id is not None:

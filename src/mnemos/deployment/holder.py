@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
@@ -19,6 +20,8 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from pydantic import Field
+from safetensors import SafetensorError
+from safetensors.torch import load
 from torch import Tensor
 
 from mnemos.client.evaluation import EvaluateReply, EvaluateRequest
@@ -35,6 +38,7 @@ from mnemos.data.dataset import Dataset, Split
 from mnemos.data.owned import Agreement, arranged, describe, runs
 from mnemos.data.sources.elsewhere import Elsewhere
 from mnemos.data.sources.owners import ReadingOptions
+from mnemos.deployment.diary import Diary
 from mnemos.engines.devices import Mirror, arithmetic_on, deterministic
 from mnemos.engines.flower import OLDEST, ROUND, Kind
 from mnemos.errors import DataError, MnemosError
@@ -83,13 +87,15 @@ class Holder:
         name: str = "",
         plugins: bool = False,
         device: torch.device = CPU,
+        diary: Diary | None = None,
     ) -> None:
         """`path` has the data, `folder` the states; `plugins` allows plans to name parts by import path.
 
-        `device` is where the owner's client trains and evaluates, whatever the server's plan names.
+        `device` is where the owner's client trains and evaluates, whatever the server's plan names. `diary`
+        tells the owner what was asked.
         """
         self.path, self.name, self._folder, self._plugins = path, name, folder, plugins
-        self.device = device
+        self.device, self.diary = device, diary or Diary()
         self._trainer: tuple[Plan, Trainer] | None = None
         self._evaluated: Split | None = None
 
@@ -104,11 +110,24 @@ class Holder:
         except Exception as error:  # a question that is wrong can fail anywhere
             raise MnemosError(f"that can't be done here ({type(error).__name__}: {error})") from error
 
+    def end(self, run: str, status: str, rounds: int, model: bytes) -> None:
+        """Take note of how a run has ended; keep its model, a safetensors file, if there is one."""
+        path = None
+        if model:
+            _check_run(run)
+            try:
+                load(model)  # so that a file that can't be read isn't kept
+            except SafetensorError as error:
+                raise DataError(f"the server sends a model that can't be read ({error})") from None
+            path = self._folder / run / "model.safetensors"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, model)
+        self.diary.ended(status, rounds, path)
+
     def _answer(self, kind: Kind, run: str, body: bytes) -> bytes:
         if kind == "query":
             return json.dumps(self._query(Question.parse(_json(body)))).encode()
-        if not _RUN.fullmatch(run):
-            raise DataError(f"the server calls its run {run!r}, which is no name for a folder")
+        _check_run(run)
         if kind == "train":
             return self._train(run, TrainRequest.from_bytes(body))
         return self._evaluate(EvaluateRequest.from_bytes(body))
@@ -119,6 +138,7 @@ class Holder:
             return {"owner": self.name}
         with _using():
             own = _read(asked.reading, self.path)
+            self.diary.described(len(own.train) + len(own.test))
             if not asked.tasks:
                 return {"owner": self.name, **describe(own).model_dump(mode="json")}
             # Only labels matter here, so the owner's own scale will do.
@@ -132,6 +152,8 @@ class Holder:
 
     def _train(self, run: str, request: TrainRequest) -> bytes:
         """Train, keep the client's state, and return the update."""
+        begin = time.perf_counter()
+        self.diary.asked("train", request.round)
         dataset = self._dataset(request.plan)
         _check_indices(request.samples, len(dataset.train))
         _check_indices(request.held_out, len(dataset.train))
@@ -159,6 +181,7 @@ class Holder:
         if remembers:
             own = {_BUFFERS: update.buffers} if method.buffers.local else {}
             memory.keep(request.round, {**update.state, **own}, last, oldest)
+        self.diary.trained(update.samples, update.steps, update.loss, time.perf_counter() - begin)
         sent = update.buffers if method.buffers.sent else update.buffers[:0]
         return reply_to_bytes(replace(update, state={}, buffers=sent))
 
@@ -168,6 +191,7 @@ class Holder:
 
     def _evaluate(self, request: EvaluateRequest) -> bytes:
         """Evaluate a model, and return counts."""
+        self.diary.asked("evaluate")
         dataset = self._dataset(request.plan)
         split = dataset.test if request.part == "test" else dataset.train
         _check_indices(request.samples, len(split))
@@ -178,6 +202,7 @@ class Holder:
         self._evaluated = split.on(self.device)  # so that it stays there for the next time
         with closing(evaluator), tf32(False, self.device):
             scores = evaluator(request.model, request.buffers, split, request.samples)
+        self.diary.evaluated(request.part, int(scores.hits.sum()), len(request.samples))
         loss = float(scores.losses.double().sum())
         counts = None if request.groups is None else scores.counts(request.groups)
         corrected = None if request.known is None else _corrected(scores, dataset, request.known)
@@ -297,6 +322,12 @@ def _check_indices(indices: Tensor, size: int) -> None:
     wrong = indices.dtype != torch.int64 or indices.ndim != 1
     if wrong or (len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < size)):
         raise DataError(f"the server asks for samples that there aren't: there are {size}")
+
+
+def _check_run(run: str) -> None:
+    """Raise a DataError unless a run's name can be a folder's."""
+    if not _RUN.fullmatch(run):
+        raise DataError(f"the server calls its run {run!r}, which is no name for a folder")
 
 
 def _json(body: bytes) -> dict[str, Any]:

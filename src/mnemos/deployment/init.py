@@ -13,6 +13,14 @@ _FILES = {
     "federation_app/server.py": "server.py",
     "federation_app/client.py": "client.py",
 }
+_SERVICES = {
+    "deploy/mnemos-server.service": "server.service",
+    "deploy/mnemos-owner.service": "owner.service",
+    "Containerfile": "Containerfile",
+    "compose.yaml": "compose.yaml",
+    ".dockerignore": "dockerignore",
+}
+"""Files for those who run a federation under systemd or in containers."""
 
 
 def write_app(folder: Path) -> None:
@@ -21,10 +29,11 @@ def write_app(folder: Path) -> None:
 
 
 def write_federation(folder: Path) -> None:
-    """Write the app, an experiment to begin with, and a guide."""
+    """Write the app, an experiment to begin with, a guide, and files for systemd and containers."""
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} isn't empty; a federation wants a folder of its own")
-    _write(folder, {**_FILES, "experiment.yaml": "experiment.yaml", "README.md": "README.md"})
+    _write(folder, {**_FILES, **_SERVICES, "experiment.yaml": "experiment.yaml", "README.md": "README.md"})
+    (folder / "data").mkdir()
 
 
 def _write(folder: Path, names: dict[str, str]) -> None:

@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
 import ipaddress
 import re
 from collections.abc import Iterable
@@ -28,6 +30,8 @@ OWNERS, HAND_OUT, OWNER_KEY = "owners", "hand-out", "key"
 
 _AUTHORITY = 3650
 """The number of days for which the authority's certificate is valid."""
+_SOON = datetime.timedelta(days=30)
+"""Certificates that expire within this time are announced."""
 _NAME = re.compile(r"\w[\w.-]{0,63}")
 _HOST = re.compile(r"(\*\.)?[a-zA-Z0-9_-]{1,63}(\.[a-zA-Z0-9_-]{1,63})*")
 
@@ -88,6 +92,54 @@ def make_owner(home: Path, name: str) -> Path:
     (home / OWNERS).mkdir(exist_ok=True)
     (home / OWNERS / f"{name}.pub").write_bytes(public + b"\n")
     return folder
+
+
+def public_half(private: Path) -> bytes:
+    """The public half of an owner's private key, in Flower's format."""
+    try:
+        key = form.load_ssh_private_key(private.read_bytes(), None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigError(
+            f"{private}: not a private key in OpenSSH's form without a password", "keys"
+        ) from None
+    return key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+
+
+def fingerprint(public: bytes) -> str:
+    """A public key's fingerprint, as `ssh-keygen -lf` prints it."""
+    try:
+        key = form.load_pem_public_key(public)
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise ValueError
+    except (ValueError, UnsupportedAlgorithm):
+        return "unreadable"
+    line = key.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
+    digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
+    return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+
+
+def expiry(certificate: bytes) -> datetime.datetime:
+    """When a certificate ceases to be valid."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def expiring(name: str, certificate: bytes) -> str:
+    """A sentence about a certificate that has expired or will within a month; empty for any other.
+
+    `name` says whose it is, or in which file.
+    """
+    try:
+        end = expiry(certificate)
+    except ValueError:
+        return ""
+    left = end - datetime.datetime.now(datetime.UTC)
+    if left > _SOON:
+        return ""
+    when = f"on {end:%Y-%m-%d}"
+    if left <= datetime.timedelta():
+        return f"{name} has expired {when}"
+    days = "1 day" if left.days == 1 else f"{left.days} days"
+    return f"{name} will expire {when}, in {days}"
 
 
 def check_name(name: str) -> None:

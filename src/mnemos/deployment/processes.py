@@ -10,14 +10,17 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from mnemos.common.parent import end_with_parent
+from mnemos.deployment.journal import foreign, log_file
 from mnemos.deployment.keys import CA, OWNER_KEY, SERVER, SERVER_KEY
 from mnemos.errors import ConfigError, MnemosError
 
@@ -25,30 +28,55 @@ _START = 60.0
 """Seconds that a process has to start."""
 _END = 5.0
 """Seconds that a process has to end before it is killed."""
+_REMEMBERED = 200
+"""Lines of a process that are kept in memory."""
 _OWN_PORTS = range(20_000, 32_000)
 """Ports below those that Linux, macOS and Windows give to connections, and above those of Ray's workers."""
 
 
 class FlowerProcess:
-    """A process of Flower, which ends when the process that started it ends."""
+    """A process of Flower, which ends when the process that started it ends.
 
-    def __init__(self, command: list[str], folder: Path, log: Path) -> None:
-        self.log = log
+    What it prints goes into its log, with dates and levels.
+    """
+
+    def __init__(
+        self, command: list[str], folder: Path, log: Path, heard: Callable[[str], None] | None = None
+    ) -> None:
+        """`heard` is called with each line that the process prints, from another thread."""
+        self.log, self.lines = log, deque[str](maxlen=_REMEMBERED)
+        self._heard = heard
         environment = {
             "FLWR_TELEMETRY_ENABLED": "0",
             **os.environ,
             "FLWR_HOME": str(folder / "flower"),
+            "PYTHONUNBUFFERED": "1",
         }
         program = Path(sys.executable).with_name(command[0])
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(  # nosec B603
-                [str(program) if program.exists() else command[0], *command[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                preexec_fn=end_with_parent,
-            )
+        self._process = subprocess.Popen(  # nosec B603
+            [str(program) if program.exists() else command[0], *command[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            preexec_fn=end_with_parent,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        """Write what the process prints into its log, until it ends."""
+        assert self._process.stdout is not None
+        with closing(log_file(self.log)) as file, self._process.stdout as output:
+            for printed in output:
+                record = foreign(printed.decode(errors="replace"))
+                line = record.getMessage()
+                if not line:
+                    continue
+                file.handle(record)
+                self.lines.append(line)
+                if self._heard is not None:
+                    self._heard(line)
 
     @property
     def pid(self) -> int:
@@ -61,26 +89,30 @@ class FlowerProcess:
         return self._process.poll() is None
 
     def last_words(self) -> str:
-        """The end of the process's log."""
-        lines = self.log.read_text(errors="replace").splitlines()
-        words = " ".join(line.strip() for line in lines[-6:] if line.strip())
-        return words[-400:]
+        """The last lines that the process has printed."""
+        return " ".join(line.strip() for line in list(self.lines)[-6:])[-400:]
 
     def end(self) -> None:
         """End the process; kill it if it takes too long."""
-        if not self.running:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(_END)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self.running:
+            self._process.terminate()
+            try:
+                self._process.wait(_END)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._reader.join(_END)
 
 
 @contextmanager
-def superlink(home: Path, host: str, port: int, secret: Path, plain: bool) -> Iterator[FlowerProcess]:
-    """Start a SuperLink, whose state is kept in `home`, and yield it once it answers; end it afterwards."""
+def superlink(
+    home: Path, address: tuple[str, int], secret: Path, plain: bool, heard: Callable[[str], None]
+) -> Iterator[FlowerProcess]:
+    """Start a SuperLink, whose state is kept in `home`, and yield it once it answers; end it afterwards.
+
+    `address` is the host and the port where it listens; `heard` is called with each line that it prints.
+    """
+    host, port = address
     command = ["flower-superlink", "--isolation", "process", "--database", str(home / "superlink.db")]
     command += ["--host", host, "--port", str(port), "--superexec-auth-secret-file", str(secret)]
     command += ["--disable-runtime-dependency-installation"]
@@ -89,7 +121,7 @@ def superlink(home: Path, host: str, port: int, secret: Path, plain: bool) -> It
     else:
         command += ["--ssl-certfile", str(home / SERVER), "--ssl-keyfile", str(home / SERVER_KEY)]
         command += ["--ssl-ca-certfile", str(home / CA), "--enable-supernode-auth"]
-    process = FlowerProcess(command, home, home / "superlink.log")
+    process = FlowerProcess(command, home, home / "superlink.log", heard)
     try:
         _wait_for(process, local(host, port), None if plain else home / CA)
         yield process

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,16 @@ from pathlib import Path
 import httpx
 from flwr.serverapp import Grid
 
+from mnemos.common.files import locked
 from mnemos.deployment.control import Control
 from mnemos.deployment.init import write_app
-from mnemos.deployment.keys import CA, OWNERS, SERVER, SERVER_KEY, public_keys
+from mnemos.deployment.keys import CA, OWNERS, SERVER, SERVER_KEY, expiring, public_keys
 from mnemos.deployment.processes import answers, check_free, local, new_secret, superlink
 from mnemos.deployment.runtime import Door, serving
 from mnemos.errors import ConfigError, MnemosError
+
+LOCK = ".serving"
+"""The file in a federation's folder that is locked while its server runs."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class ServerSettings:
     """The address of a SuperLink that is running already; None to start one."""
     secret: Path | None = None
     """The file with the secret of the running SuperLink."""
+    heard: Callable[[str], None] = lambda _line: None
+    """Called with each line that the SuperLink prints."""
 
 
 def expected(settings: ServerSettings, owners: int | None) -> int:
@@ -59,6 +65,17 @@ def expected(settings: ServerSettings, owners: int | None) -> int:
     return owners or count
 
 
+def announce(home: Path, warn: Callable[[str], None]) -> None:
+    """Warn about certificates in `home` that expire soon, and say how to make new ones."""
+    hints = {
+        SERVER: "'mnemos federate keys' with --host makes a new one, and owners keep theirs",
+        CA: "then owners need new folders",
+    }
+    for name, hint in hints.items():
+        if (home / name).is_file() and (sentence := expiring(str(home / name), (home / name).read_bytes())):
+            warn(f"{sentence}; {hint}")
+
+
 @contextmanager
 def connected(settings: ServerSettings) -> Iterator[tuple[Grid, Mapping[int, str] | None]]:
     """Yield the grid of a new run, and the owners' names by node; None for the names without keys."""
@@ -67,9 +84,12 @@ def connected(settings: ServerSettings) -> Iterator[tuple[Grid, Mapping[int, str
         if settings.running is None:
             check_free(settings.host, settings.port)
             settings.home.mkdir(parents=True, exist_ok=True)
+            if stack.enter_context(locked(settings.home / LOCK)) is None:
+                raise ConfigError(f"found {settings.home}, which another server is using", "home")
             file = settings.home / "superlink.secret"
             secret = new_secret(file)
-            stack.enter_context(superlink(settings.home, settings.host, settings.port, file, settings.plain))
+            where = settings.host, settings.port
+            stack.enter_context(superlink(settings.home, where, file, settings.plain, settings.heard))
             address = local(settings.host, settings.port)
         else:
             address, secret = settings.running, _read_secret(settings)

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import platform
+import time
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -19,6 +20,7 @@ from torch.nn.modules.conv import _ConvNd
 from mnemos.client.messages import Plan, TrainRequest
 from mnemos.client.precision import check_precision
 from mnemos.client.trainer import fresh_model
+from mnemos.common.activity import doing, training
 from mnemos.common.cores import cores
 from mnemos.common.devices import CPU
 from mnemos.data.dataset import Dataset
@@ -28,7 +30,7 @@ from mnemos.engines.engine import Engine, Lost, Runner, Work, engines
 from mnemos.engines.known import compiled_wanted, recall_engine, remember_fastest, want_compiled
 from mnemos.engines.threads import one_by_one
 from mnemos.engines.trials import LARGE, Trial, time_steps
-from mnemos.engines.vmap import Vmap
+from mnemos.engines.vmap import Vmap, has_short_steps
 from mnemos.errors import MnemosError
 from mnemos.methods.exchange import TrainReply
 from mnemos.version import __version__
@@ -65,7 +67,10 @@ class AutoRunner(Runner):
             cohort = list(cohort)
             if not cohort:  # without a client to time, the choice waits for a later round
                 return
+            begin = time.perf_counter()
             self._choose(cohort)
+            self.choosing = time.perf_counter() - begin
+            training(0, len(cohort))  # and no longer trying engines
             cohort = [dataclasses.replace(request, plan=self.plan) for request in cohort]
         assert self._chosen is not None
         yield from self._chosen.run(cohort)
@@ -113,11 +118,17 @@ class AutoRunner(Runner):
     def _trials(self, cohort: list[TrainRequest]) -> list[Trial]:
         """The times of the candidates; at least one."""
         trials: list[Trial] = []
+        alone = not self.plan.local.optimizer.vectorised or self._options.exact
+        several = self._on_cpu and cores() > 1 and not has_short_steps(self.plan, self._dataset)
+        most = 1 if alone else 3 if several else 2
+        doing(f"trying engines 1/{most}")
         self._try(one_by_one(self._work, self._options), cohort, trials)
-        if not self.plan.local.optimizer.vectorised or self._options.exact or trials[0].alone > LARGE:
+        if alone or trials[0].alone > LARGE:
             return trials
+        doing(f"trying engines 2/{most}")
         self._try(Vmap(device=self._device), cohort, trials)
-        if self._on_cpu and cores() > 1 and len(trials) > 1 and trials[1].step < 2 * trials[0].step:
+        if several and len(trials) > 1 and trials[1].step < 2 * trials[0].step:
+            doing(f"trying engines 3/{most}")
             self._try(Vmap(intra_op=cores(), device=self._device), cohort, trials)
         return trials
 

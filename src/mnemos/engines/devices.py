@@ -142,7 +142,7 @@ class DeviceRunner(Runner):
                     raise
                 if isinstance(error, torch.AcceleratorError):
                     _blame_late(begun, error)
-                _blame(chunk, error, lambda alone: train(begin(0, [alone])))
+                blame_chunk(chunk, error, lambda alone: train(begin(0, [alone])))
             if len(waiting) >= at_once:
                 done = _read(waiting, begun)
                 waiting, begun = [], []  # what has been read makes room for the next
@@ -181,7 +181,7 @@ def _blame_late(begun: list[TrainRequest], error: Exception) -> NoReturn:
     ) from error
 
 
-def _blame(
+def blame_chunk(
     chunk: list[TrainRequest], error: Exception, train_alone: Callable[[TrainRequest], object]
 ) -> NoReturn:
     """Raise a chunk's error as that of the first client that also fails alone, or else of all its clients."""

@@ -51,6 +51,8 @@ class Runner(ABC):
         """The plan with the arithmetic in use, for requests."""
         self.why = ""
         """Why this engine was chosen, if there was a choice."""
+        self.choosing = 0.0
+        """Seconds that it took to choose the engine, which are no part of a round."""
 
     @abstractmethod
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
@@ -96,7 +98,7 @@ class Engine(Part):
             sentence = (
                 "each owner chooses its own, by 'mnemos federate join --device'"
                 if cls.remote
-                else f"{cls.called()} trains on the CPU alone; engines that take a device: "
+                else f"{cls.name} trains on the CPU alone; engines that take a device: "
                 + ", ".join(engine.name for engine in engines if engine.takes_device())
             )
             sentence = f"found {values['device']!r}; {sentence}"

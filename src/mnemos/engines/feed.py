@@ -100,22 +100,32 @@ class Feed:
     def _planned(
         self, workloads: Sequence[LocalWorkload], augment: Sequence[Augmentation]
     ) -> Iterator[_Planned]:
-        if not augment and _alike(workloads):
-            return self._in_columns(workloads)
-        return self._joined(workloads, augment)
+        if augment or any(todo.noise or todo.trigger for todo in workloads):
+            return self._joined(workloads, augment)
+        return self._in_columns(workloads)
 
     def _in_columns(self, workloads: Sequence[LocalWorkload]) -> Iterator[_Planned]:
-        """The steps of clients with equal batch sizes: each step is a few columns of a matrix of indices."""
-        first = workloads[0]
-        sizes = (first.epoch * first.passes)[: first.total]
+        """The steps of clients without noise, marks and augmentation: each is cut out of all their orders."""
         orders = [
-            order(todo, key_of(request)) for todo, request in zip(workloads, self._requests, strict=True)
+            _order(todo, request) + offset
+            for todo, request, offset in zip(workloads, self._requests, self._offsets, strict=True)
         ]
-        places = torch.stack(orders) + torch.tensor(self._offsets)[:, None]
+        places = torch.cat(orders)
         indices = torch.cat([todo.samples for todo in workloads])[places]
-        columns = (torch.split(matrix[:, : sum(sizes)], sizes, 1) for matrix in (indices, places))
-        for some, where in zip(*columns, strict=True):
-            yield _Planned(Draw(some.flatten(), where.flatten()), None, None, None, {})
+        sizes, starts = _cuts(workloads, [len(own) for own in orders])
+        alike = bool((sizes == sizes[:1]).all())
+        for own, begin in zip(sizes.T, starts.T, strict=True):
+            active = len(own) if alike else int(own.nonzero()[-1]) + 1
+            width = int(own[0]) if alike else int(own[:active].max())
+            where = begin[:active, None] + torch.arange(width)
+            mask, counts = None, None if alike else own[:active]
+            if counts is not None and int(counts.min()) < width:
+                real = torch.arange(width) < counts[:, None]
+                # Filled up by a sample that is there: zeros could be anything to a model, also a division by
+                # zero, and not even a weight of zero heals a NaN.
+                mask, where = real.float(), torch.where(real, where, begin[:active, None])
+            cut = where.flatten()
+            yield _Planned(Draw(indices[cut], places[cut]), None, mask, counts, {})
 
     def _joined(
         self, workloads: Sequence[LocalWorkload], augment: Sequence[Augmentation]
@@ -183,11 +193,29 @@ class Feed:
         return torch.stack(maps).to(self._device)
 
 
-def _alike(workloads: Sequence[LocalWorkload]) -> bool:
-    """Whether all clients have batches of the same sizes, without noise and marks."""
-    first = workloads[0]
-    alike = all(todo.epoch == first.epoch and todo.total == first.total for todo in workloads)
-    return alike and not any(todo.noise or todo.trigger for todo in workloads)
+def _order(todo: LocalWorkload, request: TrainRequest) -> Tensor:
+    """Positions among the client's samples, pass after pass; as they are where a batch has all of them."""
+    count = len(todo.samples)
+    if todo.epoch == [count]:
+        return torch.arange(count).repeat(todo.passes)
+    return order(todo, key_of(request))
+
+
+def _cuts(workloads: Sequence[LocalWorkload], lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """(how many samples each client has in each step, where they begin among all orders) [K, steps].
+
+    `lengths`: of the clients' orders, which are laid end to end. A client that makes no step has 0 samples.
+    """
+    sizes = torch.zeros(len(workloads), max(todo.total for todo in workloads), dtype=torch.int64)
+    known: dict[tuple[int, ...], Tensor] = {}
+    for row, todo in enumerate(workloads):
+        key = (todo.total, *todo.epoch)
+        if key not in known:
+            known[key] = torch.tensor((todo.epoch * todo.passes)[: todo.total])
+        sizes[row, : todo.total] = known[key]
+    each = torch.tensor(lengths)
+    starts = sizes.cumsum(1) - sizes + (each.cumsum(0) - each)[:, None]
+    return sizes, starts.clamp_max_(int(each.sum()) - 1)  # a client without samples is filled up, too
 
 
 def _places(sizes: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:

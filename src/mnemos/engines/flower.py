@@ -61,6 +61,8 @@ class Flower(Engine):
         0.0, ge=0, le=10, description="share of clients asked beyond those that a round takes"
     )
 
+    share_model: bool = Field(False, description="give every owner the final model when the run is finished")
+
     _link: Link | None = PrivateAttr(None)
 
     @property

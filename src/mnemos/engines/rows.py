@@ -16,9 +16,11 @@ from mnemos.client.messages import Plan, TrainRequest
 from mnemos.client.reply import Trained, optimizer_state, views
 from mnemos.client.step import Step, Trainees
 from mnemos.client.workload import LocalWorkload, rates, step_rates, workload
+from mnemos.common import activity
 from mnemos.common.devices import CPU, send
 from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
+from mnemos.engines.closed_form import closed_form, in_closed_form
 from mnemos.engines.feed import Feed
 from mnemos.methods.exchange import Batch, Client, Rates, State
 from mnemos.models.functional import Functional
@@ -58,6 +60,7 @@ class Rows(Trainees):
         self._row = sorted(range(len(requests)), key=order.__getitem__)
         """The row of each request: the inverse of `order`, which has the request of each row."""
         self.plan, self.layout, self._functional, self._loaders = plan, functional.layout, functional, loaders
+        self._chain = functional.chain if in_closed_form(plan, functional, dataset.shape) else None
         self._workloads = [workloads[k] for k in order]
         sorted_requests = [requests[k] for k in order]
         self._feed = Feed(dataset, sorted_requests, self._workloads, loaders.training, self.layout)
@@ -118,6 +121,7 @@ class Rows(Trainees):
                 self.first(active),
                 Step(fed.batch, fed.counts, [pace[step] for pace in paces[:active]], over),
             )
+            activity.step(step + 1, self._workloads[0].total, len(self._workloads))
 
     def samples(self) -> Iterator[tuple[Rows, Batch]]:
         """The batches of one pass over all clients' samples."""
@@ -164,7 +168,9 @@ class Rows(Trainees):
 
     def gradient(self, points: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Gradients [K, P] and losses [K] of one batch per client."""
-        method, functional = self.plan.method, self._functional
+        method, functional, chain = self.plan.method, self._functional, self._chain
+        if chain is not None:
+            return closed_form(self, chain, points, batch)
 
         def of_one(
             point: Tensor, buffers: Tensor, batch: Batch, client: Client

@@ -54,9 +54,10 @@ class ThreadsRunner(Runner):
     def __init__(self, engine: Engine, plan: Plan, dataset: Dataset, workers: int) -> None:
         super().__init__(engine, plan)
         self._workers = workers
+        self._trainers = [Trainer(plan, dataset) for _ in range(workers)]
         self._free: SimpleQueue[Trainer] = SimpleQueue()
-        for _ in range(workers):
-            self._free.put(Trainer(plan, dataset))
+        for trainer in self._trainers:
+            self._free.put(trainer)
         self._pool = compute_pool(workers, "mnemos")
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
@@ -76,7 +77,9 @@ class ThreadsRunner(Runner):
                     future.cancel()
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads; a client that is still in training, as the run was interrupted, stops early."""
+        for trainer in self._trainers:
+            trainer.abandoned = True
         self._pool.shutdown(cancel_futures=True)
 
     def _train(self, request: TrainRequest) -> TrainReply:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
@@ -17,12 +18,16 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
+from mnemos.client.step import train
 from mnemos.client.trainer import fresh_model, has_batch_norm, intra_op
 from mnemos.client.workload import workload
+from mnemos.common.cores import cores
 from mnemos.common.devices import CPU, free_memory, is_out_of_memory, out_of_memory, release_memory
+from mnemos.common.pools import compute_pool
 from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
-from mnemos.engines.devices import DeviceEngine, DeviceRunner, Mirror
+from mnemos.engines.closed_form import in_closed_form
+from mnemos.engines.devices import DeviceEngine, DeviceRunner, Mirror, blame_chunk
 from mnemos.engines.engine import Engine, Runner, Work, engines
 from mnemos.engines.rows import Loaders, Rows
 from mnemos.engines.threads import one_by_one
@@ -35,6 +40,8 @@ from mnemos.models.trial import trial
 
 _CPU_BYTES = 1e9
 """Bytes of a chunk on the CPU, where larger chunks don't fit into the cache and are no faster."""
+_CACHE_BYTES = 6e6
+"""The same if gradients are in closed form, whose operations are short enough to be bound by memory."""
 _SHARE = 0.8
 """Share of a device's free memory that a chunk takes."""
 
@@ -69,6 +76,16 @@ class Vmap(DeviceEngine):
         return VmapRunner(self, self.planned(plan), dataset)
 
 
+def has_short_steps(plan: Plan, dataset: Dataset) -> bool:
+    """Whether all gradients of a client's round are in closed form, so that no step calls the module itself.
+
+    Threads share the module, and each call puts a client's tensors into it.
+    """
+    method = plan.method
+    calls = method.looks_at_data or method.uses("after_step") or method.correction.traced is not None
+    return not calls and in_closed_form(plan, Functional(fresh_model(plan, dataset)), dataset.shape)
+
+
 class _Replica(NamedTuple):
     """What trains chunks on one device."""
 
@@ -96,6 +113,10 @@ class VmapRunner(DeviceRunner):
             )
         self._per_sample, self._per_client = self._sizes(module)
         self._replicas = [self._replica(device) for device in self.devices]
+        self._short = self.devices[0] == CPU and has_short_steps(plan, dataset)
+        """Whether it pays to have small chunks, and to train several at a time."""
+        workers = cores() // plan.arithmetic.intra_op if self._short else 1
+        self._workers, self._pool = workers, compute_pool(workers, "mnemos vmap") if workers > 1 else None
         if self.devices[0] != CPU and not engine.chunk and plan.method.correction.traced is None:
             # A number that is on record, and not what happens to be free when the run goes on.
             each = self._per_sample * plan.local.batch + self._per_client
@@ -103,6 +124,8 @@ class VmapRunner(DeviceRunner):
 
     def _let_go(self) -> None:
         self._replicas = []
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
         """The updates of a cohort, chunk after chunk.
@@ -111,6 +134,9 @@ class VmapRunner(DeviceRunner):
         the first chunk, the result is the same as with the smaller chunks from the start.
         """
         with intra_op(self.plan.arithmetic.intra_op):
+            if self._pool is not None:
+                yield from self._on_threads(self._pool, cohort)
+                return
             if self.devices[0] == CPU:
                 yield from self._trained(cohort, [], self._options.chunk)
                 return
@@ -129,6 +155,34 @@ class VmapRunner(DeviceRunner):
                 if refused:  # not inside `except`, where the error still holds what has been allocated
                     most = self._halve(begun[-1], whole, refused)
                     whole = whole if begun[-1] > 1 else 0
+
+    def _on_threads(self, pool: ThreadPoolExecutor, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
+        """The updates of a cohort; several chunks are trained at a time, each by one thread.
+
+        Only for gradients in closed form: `vmap` and autograd hold Python's lock for most of the time.
+        """
+        waiting: deque[tuple[list[TrainRequest], Future[list[TrainReply]]]] = deque()
+
+        def trained(chunk: list[TrainRequest]) -> list[TrainReply]:
+            return train(self._rows(self._replicas[0], chunk))
+
+        def first() -> list[TrainReply]:
+            chunk, future = waiting.popleft()
+            try:
+                return future.result()
+            except Exception as error:  # raised again, with the client's number
+                blame_chunk(chunk, error, lambda alone: trained([alone]))
+
+        try:
+            for chunk in self._chunks(cohort, self._options.chunk):
+                waiting.append((chunk, pool.submit(trained, chunk)))
+                if len(waiting) > 2 * self._workers:
+                    yield from first()
+            while waiting:
+                yield from first()
+        finally:
+            for _, future in waiting:
+                future.cancel()
 
     def agree(self, others: Sequence[Engine]) -> None:
         """Use no more clients at once than runners of other models do."""
@@ -186,7 +240,7 @@ class VmapRunner(DeviceRunner):
             return self._options.memory * 1e9
         free = [free_memory(device) for device in self.devices]
         known = [some for some in free if some is not None]
-        return _SHARE * min(known) if known else _CPU_BYTES
+        return _SHARE * min(known) if known else _CACHE_BYTES if self._short else _CPU_BYTES
 
     def _chunks(self, cohort: Iterable[TrainRequest], most: int) -> Iterator[list[TrainRequest]]:
         """`most` clients at a time, or as many as fit into memory if it is 0."""

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from mnemos.client.messages import Plan
 from mnemos.clocks.clock import Clock, Rounds, clocks
@@ -20,6 +27,7 @@ from mnemos.data.stream import Stream, streams
 from mnemos.data.streams.static import Static
 from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError
+from mnemos.experiment.fitting import fitted
 from mnemos.experiment.marked import marked_yaml
 from mnemos.experiment.overrides import dump_yaml, merge, read_yaml
 from mnemos.faults.fault import Fault
@@ -36,6 +44,9 @@ from mnemos.screens.screen import Screen
 from mnemos.screens.screen import screens as known_screens
 from mnemos.selection import Selection, UniformSelection, selections
 from mnemos.starts.start import RandomStart, Start, starts
+
+Choice = str | Mapping[str, Any]
+"""A part by its name, or as a mapping with its options."""
 
 
 class Evaluate(Options):
@@ -66,6 +77,12 @@ class Evaluate(Options):
         return round > last - self.test_last or (self.test_every > 0 and round % self.test_every == 0)
 
 
+class CheckpointPolicy(Options):
+    """Which checkpoints a run keeps; the newest ones, for a resume, it always has."""
+
+    keep: int = Field(0, ge=0, description="keep those of every n-th round, to play rounds again; 0: none")
+
+
 class Experiment(Options):
     """A whole experiment. Every field has a default, so a data source alone is an experiment."""
 
@@ -76,7 +93,9 @@ class Experiment(Options):
     start: Annotated[Start, starts] = RandomStart()
     method: Annotated[Method, methods] = Field("fedavg", validate_default=True)
     local: Local = Local()
-    participation: float = Field(0.1, gt=0, le=1, description="share of the clients in each round")
+    participation: float = Field(
+        0.1, gt=0, le=1, description="share of the clients in each round; one client at least"
+    )
     selection: Annotated[Selection, selections] = UniformSelection()
     clock: Annotated[Clock, clocks] = Rounds()
     faults: tuple[Annotated[Fault, known_faults], ...] = ()
@@ -88,12 +107,65 @@ class Experiment(Options):
     rounds: int = Field(50, ge=1)
     evaluate: Evaluate = Evaluate()
     measures: tuple[Annotated[Measure, known_measures], ...] = ()
+    checkpoints: CheckpointPolicy = CheckpointPolicy()
     engine: Annotated[Engine, engines] = Field("auto", validate_default=True)
     seed: int = Field(0, ge=0, lt=2**63)
 
-    guesses: ClassVar[Mapping[str, str]] = dict.fromkeys(("device", "devices", "gpu"), "engine.device")
+    guesses: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("device", "devices", "gpu"), "engine.device"),
+        **dict.fromkeys(("lr", "learning_rate"), "local.lr"),
+        **{name: f"local.{name}" for name in ("batch", "epochs", "optimizer", "schedule", "steps")},
+        **{name: f"partition.{name}" for name in ("alpha", "clients", "validation")},
+        **{name: f"method.{name}" for name in ("correction", "loss", "rule", "server", "terms", "weighting")},
+        **dict.fromkeys(("temp", "temperature"), "method.head.temperature"),
+        "batch_size": "local.batch",
+        "server_lr": "method.server.lr",
+        "weight_decay": "local.weight_decay",
+        "forgetting": "evaluate.forgetting",
+    }
 
     _not_imported: tuple[str, ...] = PrivateAttr(())
+    _fitted: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _fit(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Take defaults that fit the method, where it can't work with the usual ones."""
+        if not isinstance(values, dict):
+            return validate(values)
+        values, said = fitted(values, cls)
+        experiment = validate(values)
+        experiment._fitted = said
+        return experiment
+
+    if TYPE_CHECKING:  # what a field is given is more than what it holds: a part's name will do
+
+        def __init__(  # noqa: PLR0913
+            self,
+            *,
+            data: Source | Choice = ...,
+            partition: Partition | Choice = ...,
+            stream: Stream | Choice = ...,
+            model: Model | Choice = ...,
+            start: Start | Choice = ...,
+            method: Method | Choice = ...,
+            local: Local | Mapping[str, Any] = ...,
+            participation: float = ...,
+            selection: Selection | Choice = ...,
+            clock: Clock | Choice = ...,
+            faults: Sequence[Fault | Choice] = ...,
+            guard: Guard | Mapping[str, Any] = ...,
+            screens: Sequence[Screen | Choice] = ...,
+            privacy: Privacy | Choice = ...,
+            min_clients: int = ...,
+            retries: int = ...,
+            rounds: int = ...,
+            evaluate: Evaluate | Mapping[str, Any] = ...,
+            measures: Sequence[Measure | Choice] = ...,
+            checkpoints: CheckpointPolicy | Mapping[str, Any] = ...,
+            engine: Engine | Choice = ...,
+            seed: int = ...,
+        ) -> None: ...
 
     @field_validator("measures", "faults", "screens")
     @classmethod
@@ -114,6 +186,15 @@ class Experiment(Options):
     def not_imported(self) -> tuple[str, ...]:
         """The import paths that `read_experiment` didn't import: the experiment can be shown, not run."""
         return self._not_imported
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same settings, set by users or fitted."""
+        return isinstance(other, Experiment) and self.__dict__ == other.__dict__
+
+    @property
+    def fitted(self) -> tuple[str, ...]:
+        """A sentence about each setting that was taken because the method can't work with the default."""
+        return self._fitted
 
     @property
     def plan(self) -> Plan:
@@ -152,7 +233,10 @@ class Experiment(Options):
 
     def hash(self) -> str:
         """Twelve hexadecimal digits that are equal for equal experiments."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        values = self.model_dump(mode="json")
+        if self.checkpoints == CheckpointPolicy():
+            del values["checkpoints"]  # runs of versions without this field are found again
+        text = json.dumps(values, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def same_as(self, other: Experiment) -> bool:
@@ -169,7 +253,8 @@ class Experiment(Options):
 
     def override(self, changes: Mapping[str, Any]) -> Experiment:
         """The experiment with some fields changed, by dotted names."""
-        return Experiment.parse(merge(self.model_dump(mode="json"), changes, Experiment))
+        given = self.model_dump(mode="json", include=self.model_fields_set)  # the rest stays open (`fitted`)
+        return Experiment.parse(merge(given, changes, Experiment))
 
 
 FORMS = ("variants", "grid", "list", "random")

@@ -79,9 +79,9 @@ def _differ_inside(
     if default is not None and usual is not None and usual.kind is type(value):
         yield from _differ(value, usual, of, f"{path}.")
     elif isinstance(value, Part):
-        called = usual.kind.called() if usual and issubclass(usual.kind, Part) else _data(default)
-        yield f"{path}.name", Difference(value.called(), of, called)
-        yield from _differ(value, Defaults(type(value)), value.called(), f"{path}.")
+        called = usual.kind.name if usual and issubclass(usual.kind, Part) else _data(default)
+        yield f"{path}.name", Difference(value.name, of, called)
+        yield from _differ(value, Defaults(type(value)), value.name, f"{path}.")
     else:
         yield path, Difference(plain(value), of, _data(default))
         yield from _differ(value, Defaults(type(value)), DEFAULT, f"{path}.")
@@ -95,7 +95,7 @@ def _differ_listed(value: Any, default: Any, of: str, path: str) -> Iterator[tup
                 [other for other in default if type(other) is type(entry)] if isinstance(entry, Part) else []
             )
             defaults = Defaults(type(entry), same[0] if len(same) == 1 else None)
-            called = entry.called() if isinstance(entry, Part) and defaults.default is None else of
+            called = entry.name if isinstance(entry, Part) and defaults.default is None else of
             yield from _differ(entry, defaults, called, f"{path}.{index}.")
 
 

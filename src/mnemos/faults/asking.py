@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from mnemos.client.messages import TrainRequest
+from mnemos.common.activity import training
 from mnemos.engines.engine import Lost
 from mnemos.faults.misconduct import Misconduct
 from mnemos.methods.exchange import State, TrainReply
@@ -37,6 +38,18 @@ Answers = Iterator[tuple[TrainRequest, Answer]]
 """Each request with its answer, in the order of the requests."""
 Absent = Mapping[int, str | None]
 """Clients that don't answer in time. The reason is for the record; drop-outs have none."""
+
+
+def counted(train: Train, clients: int) -> Train:
+    """`train`, which also tells how many of the round's `clients` are through."""
+
+    def trained(requests: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
+        training(0, clients)
+        for through, reply in enumerate(train(requests), 1):
+            training(through, clients)
+            yield reply
+
+    return trained
 
 
 def ask(

@@ -46,6 +46,9 @@ class Fault(Part):
         """Whether a client drops out of an attempt at a round; the first attempt is 0."""
         return False
 
+    def check_population(self, clients: int) -> None:
+        """Raise a `ConfigError` if it names a client that isn't one of this many."""
+
     def check(self, layout: Layout, beside: State, classes: int) -> None:
         """Raise a `ConfigError` for an experiment in which it has no effect.
 

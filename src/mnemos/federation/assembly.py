@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from mnemos.client.trainer import fresh_model
+from mnemos.common.activity import doing
 from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
 from mnemos.data.stream import Flow
@@ -45,6 +46,7 @@ class Parts:
     def __init__(self, experiment: Experiment) -> None:
         check_experiment(experiment)
         self.dataset = load(experiment.data)
+        doing("dividing the samples among clients")
         self.population = Population(experiment, self.dataset)
         self.guarantee = _promise(self.population)
         """What the experiment promises about clients' data; None: nothing."""
@@ -62,7 +64,7 @@ class Parts:
         self.layout = Layout.of(module)
         check_measures(experiment, self.dataset, self.population.flow, self.layout)
         check_company(experiment, self.population.cohort_size)
-        sentences = [] if self.guarantee is None else list(self.guarantee.warnings)
+        sentences = [*experiment.fitted, *(self.guarantee.warnings if self.guarantee else ())]
         self.groups = [self._group(group, module, sentences) for group in range(len(self.models.models))]
         self.warnings = tuple(dict.fromkeys(sentences))
         self._assemble_rounds()

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from mnemos.common.rows import Rows
 from mnemos.data.partition import Ints
@@ -99,6 +100,58 @@ class ClientStates:
         for group, table in enumerate(self._rows):
             table.reopen(rows[self._groups[clients] == group].tolist())
         self._row, self._left = dict(zip(clients.tolist(), rows.tolist(), strict=True)), []
+
+    def export(self) -> tuple[Ints, list[Tensor]]:
+        """(the clients with a state, in order; each group's states [its clients among these, width])."""
+        clients = np.array(sorted(self._row), np.int64)
+        rows = [[self._row[client] for client in clients[self._of(group, clients)]] for group in self._all]
+        tables = zip(self._rows, rows, strict=True)
+        return clients, [
+            torch.from_numpy(
+                np.stack([table[row] for row in own]) if own else np.empty((0, table.width), "f4")
+            )
+            for table, own in tables
+        ]
+
+    def fill(self, clients: Ints, states: Sequence[Tensor]) -> None:
+        """Take over states that `export` has returned, in place of all that are here."""
+        self.clear()
+        for group, (table, matrix) in enumerate(zip(self._rows, states, strict=True)):
+            for client, state in zip(clients[self._of(group, clients)].tolist(), matrix, strict=True):
+                row = self._row[client] = table.take()
+                table.write(row, [state])
+
+    def clear(self) -> None:
+        """Forget all states."""
+        for table in self._rows:
+            table.reopen([])
+        self._row, self._held, self._left = {}, {}, []
+
+    def alike(self, other: ClientStates) -> bool:
+        """Whether states here have the names and shapes of the other's."""
+        return self._shapes == other._shapes
+
+    def fits(self, clients: Ints, states: Sequence[Tensor]) -> bool:
+        """Whether `fill` can take over these states: their number and width are those of the clients here."""
+        if len(states) != len(self._rows):
+            return False
+        sizes = [
+            (int(np.count_nonzero(self._of(group, clients))), self._rows[group].width) for group in self._all
+        ]
+        return all(
+            tuple(matrix.shape) == size and matrix.dtype == torch.float32
+            for matrix, size in zip(states, sizes, strict=True)
+        )
+
+    @property
+    def _all(self) -> range:
+        """The numbers of the groups."""
+        return range(len(self._rows))
+
+    def _of(self, group: int, clients: Ints) -> NDArray[np.bool_]:
+        """Which of some clients belong to a group."""
+        found: NDArray[np.bool_] = self._groups[clients] == group
+        return found
 
     def spare(self, clients: Ints, rows: Ints, round: int) -> None:
         """Don't reuse the rows in an older checkpoint's index until `forget` is called with this round."""

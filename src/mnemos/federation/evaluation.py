@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mnemos.common.activity import doing
 from mnemos.data.dataset import Split
 from mnemos.federation.groups import Group
 from mnemos.federation.population import Population
@@ -93,6 +94,8 @@ class RoundEvaluation:
 
     def _evaluations(self, servers: Servers, *, validates: bool, tests: bool) -> Evaluations:
         found = {}
+        if validates or tests:
+            doing("evaluating")
         if len(self._held_out) and validates:
             found["validation"] = self.evaluate(servers, self._dataset.train, self._held_out)
         if len(self._dataset.test) and tests:

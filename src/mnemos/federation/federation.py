@@ -64,9 +64,7 @@ class Federation:
         ctx = RoundContext(self.round + 1, self.servers, self.client_states, runner, self.checks)
         ctx.client_states.drop()  # left over if a round was interrupted
         records = [] if self.round else self.evaluation.before_training(self.servers)
-        result = self.protocol.run(ctx)
-        for hook in self.hooks:
-            result = hook(ctx, result)
+        result = self.play(ctx)
         server = joined(self.groups, result.servers)
         check_finite(ctx.round, server, sum(group.loss for group in result.groups))
         records += round_records(ctx.round, result)
@@ -75,6 +73,13 @@ class Federation:
         self.servers, self.round = result.servers, ctx.round
         self.client_states.commit(ctx.round)
         return self._evaluated(ctx, result, records)
+
+    def play(self, ctx: RoundContext) -> RoundResult:
+        """The result of a round, up to its last hook; client states are held, and nothing else is changed."""
+        result = self.protocol.run(ctx)
+        for hook in self.hooks:
+            result = hook(ctx, result)
+        return result
 
     def _evaluated(self, ctx: RoundContext, result: RoundResult, records: list[Record]) -> Outcome:
         """Evaluate the round's model, and return the outcome of the round."""
@@ -86,6 +91,13 @@ class Federation:
         return Outcome(ctx.round, [*records, *measured], mean_loss(result), validation, test, stuck)
 
     # before the first round, and around all of them
+
+    def rewind(self) -> None:
+        """Go back to the state before the first round."""
+        self.servers = tuple(group.first() for group in self.groups)
+        self.client_states.clear()
+        self.evaluation.at_chance_since = None
+        self.round, self._started = 0, False
 
     def check_start(self) -> None:
         """Raise a `ConfigError` if the model can't start from what the experiment names in `start`."""

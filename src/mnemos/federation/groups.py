@@ -19,7 +19,7 @@ from mnemos.common.devices import send
 from mnemos.data.dataset import Split
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
-from mnemos.faults.asking import Answer, Train, ask
+from mnemos.faults.asking import Answer, Train, ask, counted
 from mnemos.faults.misconduct import LAST, Misconduct
 from mnemos.federation.aggregation import Aggregation, Averaging
 from mnemos.federation.model_assignment import ModelAssignment
@@ -121,7 +121,9 @@ class Group:
         `memory`: what screens and bad clients remember; both add. `train`: called instead of the engine's.
         """
         requests = self.requests(ctx, broadcasts, attempt.steps)
-        answers = ask(train or ctx.runner.run, requests, attempt.absent, self.misconduct, memory)
+        if train is None:
+            train = counted(ctx.runner.run, sum(client not in attempt.absent for client in broadcasts))
+        answers = ask(train, requests, attempt.absent, self.misconduct, memory)
         return self._screening.screen(answers, ctx.servers[self.index], memory, ctx.checks)
 
     def requests(
@@ -176,7 +178,7 @@ class Group:
         no update was usable, it keeps only the guard's part. `discount`: scales down a late update.
         """
         before = ctx.servers[self.index]
-        result, watches = GroupResult(before), self._watches(ctx.round, broadcasts)
+        result, watches = GroupResult(before), self._watches(ctx, broadcasts)
         aggregation = self.aggregation(ctx.round, before, len(broadcasts))
         for answer in answers:
             result.bytes_up += 0 if answer.update is None else self.bytes_up(answer.update)
@@ -198,14 +200,14 @@ class Group:
         result.watched = [record for watch in different.values() for record in watch.records()]
         return result
 
-    def _watches(self, round: int, broadcasts: Mapping[int, Broadcast]) -> dict[int, list[Watch]]:
+    def _watches(self, ctx: RoundContext, broadcasts: Mapping[int, Broadcast]) -> dict[int, list[Watch]]:
         """The watches that see each client's model; clients that start from the same model share them."""
         found: dict[int, list[Watch]] = {}
         sharing = [[client] for client in broadcasts] if self._apart else [[*broadcasts]]
         for clients in filter(None, sharing):
             first = clients[0]
             opening = Opening(
-                round,
+                ctx.round,
                 self.experiment.rounds,
                 *self.start(broadcasts[first], first),
                 self._client_layout(first),
@@ -214,7 +216,8 @@ class Group:
                 lambda model, buffers, indices: self.evaluator(model, buffers, self.dataset.train, indices),
                 lambda model, buffers: self.evaluator(model, buffers, self.dataset.test),
             )
-            watches = [measure.watch(opening) for measure in self.experiment.watching]
+            measures = self.experiment.watching if ctx.measured else ()
+            watches = [measure.watch(opening) for measure in measures]
             opened = [watch for watch in watches if watch is not None]
             found |= dict.fromkeys(clients, opened)
         return found

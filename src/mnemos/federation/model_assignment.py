@@ -34,6 +34,11 @@ class ModelAssignment:
         return np.sort(self.groups).tolist() if self.peers else list(range(len(self.models)))
 
     @property
+    def owners(self) -> list[int]:
+        """The client of each branch, if every client keeps a model of its own; else empty."""
+        return np.argsort(self.groups, kind="stable").tolist() if self.peers else []
+
+    @property
     def model(self) -> Model:
         """All models of the federation as one."""
         if len(self.branches) == 1:

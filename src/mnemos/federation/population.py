@@ -126,14 +126,8 @@ class Population:
 
 
 def _cohort_size(experiment: Experiment, assignment: Assignment) -> int:
-    """The number of clients in a round: by participation, but at most those with training samples."""
-    size = math.floor(experiment.participation * assignment.clients + 1e-9)
-    if size < 1:
-        raise ConfigError(
-            f"found {experiment.participation}, which selects none of {assignment.clients} clients; "
-            f"allowed: at least {1 / assignment.clients:.3g}",
-            "participation",
-        )
+    """The number of clients in a round: by participation, from 1 to those with training samples."""
+    size = max(1, math.floor(experiment.participation * assignment.clients + 1e-9))
     count = int(np.count_nonzero(assignment.train_sizes()))
     if count == 0:
         raise ConfigError("no client has a training sample; take fewer clients", "partition")

@@ -122,6 +122,8 @@ class RoundContext:
     client_states: ClientStates
     runner: Runner
     checks: tuple[Check, ...] = ()
+    measured: bool = True
+    """Whether measures see the clients' models."""
 
     def after_failed_attempt(self, results: Sequence[GroupResult]) -> RoundContext:
         """The same round for another attempt; only the guard keeps what it learnt in the failed one."""

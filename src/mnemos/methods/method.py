@@ -220,6 +220,11 @@ class Method(Part):
     def _losses(self) -> tuple[Term, ...]:
         return tuple(term for term in self.all_terms if type(term).losses is not Term.losses)
 
+    @cached_property
+    def only_objective(self) -> bool:
+        """Whether `batch_loss` is the objective of the model's logits and nothing else."""
+        return type(self).batch_loss is Method.batch_loss and not (self._losses or self.wants_features)
+
     def batch_loss(self, net: Net, batch: Batch, client: Client) -> Tensor:
         """The losses [B] of one batch; their mean is minimised."""
         features, logits = net.features(batch.x) if self.wants_features else (batch.x, net(batch.x))

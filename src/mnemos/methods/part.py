@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, Self
 
 import torch
@@ -27,7 +27,9 @@ from mnemos.methods.exchange import (
     Weight,
     When,
 )
+from mnemos.methods.fit import Fit
 from mnemos.methods.head import Head
+from mnemos.models.model import Model
 from mnemos.objectives.objective import Loss
 from mnemos.optim.local import Local
 from mnemos.vector import Layout
@@ -55,6 +57,10 @@ class MethodPart(Part):
     def data_pass_at(self) -> When | None:
         """When `data_pass` passes over the client's samples: before or after training; None: never."""
         return None
+
+    def fitting(self, model: Model) -> Mapping[str, Fit]:
+        """Settings, by dotted names, taken where the experiment has none and the default won't do."""
+        return {}
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """Raise a `ConfigError` if the part can't work with these."""
@@ -332,4 +338,4 @@ corrections: Registry[Correction] = Registry("correction", Correction, _PACKAGE)
 weightings: Registry[Weighting] = _Weightings("weighting", Weighting, _PACKAGE)
 rules: Registry[Rule] = Registry("rule", Rule, _PACKAGE)
 server_steps: Registry[ServerStep] = Registry("server step", ServerStep, _PACKAGE)
-buffer_policies: Registry[BufferPolicy] = Registry("buffer policy", BufferPolicy, _PACKAGE)
+buffer_policies: Registry[BufferPolicy] = Registry("buffer policy", BufferPolicy, _PACKAGE, "buffers")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mnemos.models.batchnorm import MaskedBatchNorm, mask_batch_norm
+from mnemos.models.chain import Chain
 from mnemos.models.features import features_and_logits, head
 from mnemos.vector import Layout
 
@@ -26,6 +27,8 @@ class Functional:
         self._both, self._top = _Both(module), _Top(module)
         self._norms = mask_batch_norm(module)
         owned = {f"{name}.{leaf}" for name, norm in self._norms.items() for leaf, _ in norm.named_buffers()}
+        self.chain = Chain.of(module, self.layout)
+        """The module as a chain of linear layers; None if it isn't one."""
         self._others = [slot.name for slot in self.layout.buffers if slot.name not in owned]
 
     @property

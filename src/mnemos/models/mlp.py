@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from pydantic import Field, PositiveInt
 from torch import nn
@@ -14,6 +15,8 @@ from mnemos.models.norm import VectorNorm, make_vector_norm
 @models.register("mlp")
 class MLP(Model):
     """Hidden layers of ReLU units."""
+
+    convolutions: ClassVar[bool] = False
 
     hidden: tuple[PositiveInt, ...] = (200,)
     norm: VectorNorm = "none"

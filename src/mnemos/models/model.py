@@ -30,6 +30,8 @@ class Model(Part):
 
     shared: ClassVar[bool] = True
     """Whether it is one model, which all clients share."""
+    convolutions: ClassVar[bool] = True
+    """Whether it has convolutions, or may have."""
 
     @property
     def serverless(self) -> bool:

@@ -50,4 +50,4 @@ class LabelAware(Objective):
         return self.counting
 
 
-objectives: Registry[Objective] = Registry("loss", Objective, "mnemos.objectives")
+objectives: Registry[Objective] = Registry("loss", Objective, "mnemos.objectives", "losses")

@@ -76,6 +76,17 @@ class _Nll(torch.autograd.Function):
         return found.scatter_add_(1, labels.unsqueeze(1), -gradient.unsqueeze(1)), None, None
 
 
+def nll_slopes(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """(the gradient of each sample's `nll` with respect to its scores [K, C, B], the losses [K, B]).
+
+    `scores` [K, C, B] and `labels` [K, B] are of K clients; the gradient of −s_y + log Σ_c exp s_c is the
+    softmax, with 1 subtracted at the label.
+    """
+    logs, places = scores.log_softmax(1), labels.unsqueeze(1)
+    losses = logs.gather(1, places).squeeze(1).neg_()
+    return logs.exp_().scatter_add_(1, places, logs.new_full((), -1.0).expand(places.shape)), losses
+
+
 _NOTHING = -1e30
 """In place of −∞: its exponential is 0, and sums and differences with logits stay finite."""
 

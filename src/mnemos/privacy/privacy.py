@@ -43,7 +43,7 @@ class Privacy(Part):
         return delta, {}
 
 
-privacies: Registry[Privacy] = Registry("privacy", Privacy, "mnemos.privacy")
+privacies: Registry[Privacy] = Registry("privacy", Privacy, "mnemos.privacy", "privacy")
 
 
 @privacies.register("none")

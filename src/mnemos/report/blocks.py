@@ -31,6 +31,8 @@ class Cell:
     """Whether the cell is marked as the best of its column."""
     spread: float | None = None
     """The standard deviation of a mean that is also drawn."""
+    apart: bool = True
+    """Whether a test tells the best apart from the others; if not, it isn't bold in a paper."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Column:
     kind: Literal["text", "number", "spread"] = "text"
     """`spread` is a mean with its standard deviation, drawn as a dot in a bar."""
     help: str = ""
+    state: bool = False
+    """Whether the column is about the state of runs, which papers leave out."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from mnemos.experiment.overrides import flatten
 from mnemos.report.reading import Note, RunReading
 from mnemos.studies.study import recorded
 
-_NOT_THE_METHOD = {"seed", "engine", "evaluate", "measures"}
+_NOT_THE_METHOD = {"seed", "engine", "evaluate", "measures", "checkpoints"}
 """Fields in which the runs of a group may differ."""
 
 _MOST_NOTES = 3
@@ -78,13 +78,13 @@ def group(
     """
     found: dict[str, dict[int, RunReading]] = {}
     for reading in readings:
-        runs = found.setdefault(json.dumps(settings_of(reading.experiment), sort_keys=True), {})
+        runs = found.setdefault(json.dumps(_settings(reading), sort_keys=True), {})
         if reading.seed in runs:
             reading, less = sorted((runs[reading.seed], reading), key=better, reverse=True)
             note(f"left out: {less.run.path}: same method, settings and seed as {reading.run.path}")
         runs[reading.seed] = reading
     listed = [tuple(runs[seed] for seed in sorted(runs)) for runs in found.values()]
-    settings = [settings_of(runs[0].experiment) for runs in listed]
+    settings = [_settings(runs[0]) for runs in listed]
     study = _study_names(listed)
     order = list(range(len(listed)))
     if study is not None:
@@ -101,6 +101,19 @@ def group(
 def settings_of(experiment: Experiment) -> Settings:
     """The settings that the runs of a group have in common, by dotted name: `{"local.lr": 0.1, …}`."""
     return dict(flatten(experiment.model_dump(mode="json", exclude=_NOT_THE_METHOD)))
+
+
+def _settings(reading: RunReading) -> Settings:
+    """The settings of a run. Those of a branch say where it began, and who stays out: `branch`."""
+    settings, parent = settings_of(reading.experiment), reading.parent
+    if not parent:
+        return settings
+    words = [f"round {parent.get('round')}"]
+    without = parent.get("without")
+    if without:
+        words.append(f"without {', '.join(map(str, without))}")
+        settings["faults"] = [fault for fault in settings["faults"] if fault.get("name") != "absent"]
+    return {**settings, "branch": " ".join(words)}
 
 
 def no_code(experiment: Experiment) -> str:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from mnemos.data.partition import Floats
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment.experiment import Experiment
-from mnemos.runs.run import Run, Status, runs_in
+from mnemos.runs.directory import Status
+from mnemos.runs.run import Run, runs_in
 from mnemos.runs.store import BY, read_seconds
 
 Whole = NDArray[np.int32]
@@ -64,6 +65,8 @@ class RunReading:
     environment: dict[str, Any]
     engine: dict[str, Any]
     privacy: dict[str, Any]
+    parent: dict[str, Any]
+    """The content of a branch's parent.json; empty for other runs."""
     records: dict[tuple[str, tuple[str, ...]], MetricRows]
     """Records by the metric's name and by the columns that they are about."""
     layers: tuple[str, ...] = ()
@@ -140,6 +143,7 @@ def read(run: Run) -> RunReading:
         _json(run, "environment.json"),
         _json(run, "engine.json"),
         _json(run, "privacy.json"),
+        _json(run, "parent.json"),
         *by_kind(metrics),
     )
 

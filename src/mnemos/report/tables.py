@@ -100,21 +100,33 @@ def as_csv(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A table as LaTeX code with booktabs; title and explanation are comments, best values are bold."""
-    kinds = "".join("l" if column.kind == "text" else "r" for column in table.columns)
+    """A table for a paper: LaTeX code with booktabs, caption and label.
+
+    Best values are bold where a test tells them apart. Columns on the state of runs are left out.
+    """
+    kept = [index for index, column in enumerate(table.columns) if not column.state]
+    columns = [table.columns[index] for index in kept]
     lines = [
-        *(f"% {' '.join(text.split())}" for text in (table.title, _explained(table), table.note) if text),
         "% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}",
-        f"\\begin{{tabular}}{{{kinds}}}",
+        *([f"% {' '.join(table.note.split())}"] if table.note else []),
+        "\\begin{table}",
+        "\\centering",
+        f"\\caption{{{_in_latex(f'{table.title}. {_explained(table)}')}}}",
+        f"\\label{{tab:{table.id}}}",
+        f"\\begin{{tabular}}{{{''.join('l' if column.kind == 'text' else 'r' for column in columns)}}}",
         "\\toprule",
-        " & ".join(_in_latex(column.label) for column in table.columns) + r" \\",
+        " & ".join(_in_latex(column.label) for column in columns) + r" \\",
         "\\midrule",
     ]
-    for cells in _rows(table):
+    for row in _rows(table):
+        cells = [row[index] for index in kept]
         texts = [_in_latex(cell.text) for cell in cells]
-        bold = [f"\\textbf{{{t}}}" if cell.best else t for t, cell in zip(texts, cells, strict=True)]
+        bold = [
+            f"\\textbf{{{text}}}" if cell.best and cell.apart else text
+            for text, cell in zip(texts, cells, strict=True)
+        ]
         lines.append(" & ".join(bold) + r" \\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", "\\end{table}"]) + "\n"
 
 
 def _rows(table: Table) -> list[tuple[Cell, ...]]:

@@ -61,7 +61,7 @@ def write_report(
     written = Report(page, sum(len(group.readings) for group in found.groups), len(found.groups), found.notes)
     if figures is not None:
         # Imported here, because matplotlib takes long to import and nothing else needs it.
-        from mnemos.report.plots.figures import draw_figures, not_drawn
+        from mnemos.report.figures import draw_figures, not_drawn
 
         written.notes.extend(not_drawn(found.blocks))
         written.figures.extend(draw_figures(found.blocks, Path(figures)))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import platform
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +15,7 @@ import numpy as np
 import torch
 
 from mnemos.client.trainer import fresh_model
+from mnemos.common.activity import told_to
 from mnemos.common.cores import cores
 from mnemos.common.files import Lock, write_atomically
 from mnemos.engines.engine import Engine, Runner
@@ -25,14 +24,20 @@ from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation, Outcome
 from mnemos.measures.measure import Record
 from mnemos.runs.checkpoint import Checkpoints
+from mnemos.runs.directory import State, Status
+from mnemos.runs.interrupts import stop_on_terminate, without_interrupts
 from mnemos.runs.releases import Releases, SpentError
-from mnemos.runs.run import Run, State, Status, create
+from mnemos.runs.run import Run, create
 from mnemos.runs.stops import StoppedError, check_directory, stops
 from mnemos.runs.store import Store, overall_values, read_metrics
+from mnemos.runs.trained.description import HEADER, describe
 from mnemos.runs.trust import Trust, remember_engine, remember_own
 from mnemos.runs.used import UsedDevices, engine_for
 from mnemos.vector import save_model
 from mnemos.version import __version__
+
+_log = logging.getLogger("mnemos")
+_log.addHandler(logging.NullHandler())  # nothing is printed, unless the program that uses Mnemos asks for it
 
 
 class Observer(Protocol):
@@ -49,6 +54,12 @@ class Observer(Protocol):
 
     def preparing(self, done: int, total: int, note: str) -> None:
         """The model is being pre-trained: `done` of `total` steps are done; `note` says how well it goes."""
+
+    def doing(self, what: str, share: float | None) -> None:
+        """What is being done, in a few words; nothing once it is over.
+
+        `share`, from 0 to 1, is how much of the round's training is done; None if it isn't part of one.
+        """
 
     def engine(self, runner: Runner) -> None:
         """The engine has been chosen."""
@@ -76,6 +87,9 @@ class Silent:
     def preparing(self, done: int, total: int, note: str) -> None:
         """Do nothing."""
 
+    def doing(self, what: str, share: float | None) -> None:
+        """Do nothing."""
+
     def engine(self, runner: Runner) -> None:
         """Do nothing."""
 
@@ -89,15 +103,20 @@ class Silent:
 def start(experiment: Experiment, folder: Path, observer: Observer | None = None) -> Run:
     """Make a run directory in `folder`, execute the experiment to its end, and return the run."""
     remember_own(experiment)
+    observer = observer or Silent()
     # Everything that can be wrong with the experiment is found before the directory is made.
-    with closing(Federation(experiment)) as federation, federation.open() as runner:
+    with (
+        told_to(observer.doing),
+        closing(Federation(experiment)) as federation,
+        federation.open() as runner,
+    ):
         federation.check_start()
         run = create(experiment, folder)
         with run.lock() as lock, stops(run, lock), closing(Store(run.file("metrics.jsonl"))) as store:
-            run.write_json("environment.json", _environment())
+            run.write_json("environment.json", environment())
             federation.client_states.keep_in(run.file("clients.bin"))
             _account(run, federation)
-            _execute(run, lock, federation, runner, store, observer or Silent())
+            _execute(run, lock, federation, runner, store, observer)
     return run
 
 
@@ -115,22 +134,12 @@ def resume(
     `engine` is the engine that the run has used, if its options aren't enough to make it again. `trust` is as
     in `Run.load`. `device` names the devices to go on with, if not those that the run was made on.
     """
-    run = Run.at(path)
-    with run.lock() as lock, stops(run, lock):
+    run, observer = Run.at(path), observer or Silent()
+    with told_to(observer.doing), run.lock() as lock, stops(run, lock):
         experiment = run.load(trust=trust)
         read_metrics(run.file("metrics.jsonl"))  # damage is found before anything is changed
         if rounds is not None:
-            if experiment.stream.paced and rounds != experiment.rounds:
-                raise ConfigError(
-                    f"found {rounds}; the stream {type(experiment.stream).name} is laid out over the run's "
-                    f"{experiment.rounds}",
-                    "rounds",
-                )
-            if experiment.privacy.paced and rounds != experiment.rounds:
-                raise ConfigError(
-                    f"found {rounds}; the noise is made to last for the run's {experiment.rounds}", "rounds"
-                )
-            experiment = experiment.override({"rounds": rounds})
+            experiment = with_rounds(experiment, rounds)
         # Results must not change in the middle of a run, so it goes on with the engine that it began with.
         engine = engine or run.load_engine(trust=trust) or experiment.engine
         engine = engine_for(run, engine, experiment.engine, device)
@@ -150,8 +159,23 @@ def resume(
                 change = UsedDevices(run).change(runner, federation.round + 1)
                 federation.warnings += (change,) if change else ()
             write_atomically(run.file("experiment.yaml"), experiment.to_yaml().encode())
-            _execute(run, lock, federation, runner, store, observer or Silent())
+            _execute(run, lock, federation, runner, store, observer)
     return run
+
+
+def with_rounds(experiment: Experiment, rounds: int) -> Experiment:
+    """The experiment of a run that goes on until another round; a `ConfigError` if it can't."""
+    if experiment.stream.paced and rounds != experiment.rounds:
+        raise ConfigError(
+            f"found {rounds}; the stream {type(experiment.stream).name} is laid out over the run's "
+            f"{experiment.rounds}",
+            "rounds",
+        )
+    if experiment.privacy.paced and rounds != experiment.rounds:
+        raise ConfigError(
+            f"found {rounds}; the noise is made to last for the run's {experiment.rounds}", "rounds"
+        )
+    return experiment.override({"rounds": rounds})
 
 
 def _execute(
@@ -163,21 +187,18 @@ def _execute(
     if federation.guarantee is not None:
         run.write_json("privacy.json", federation.guarantee.facts())
     observer.started(run, federation.experiment, federation.round)
+    _log.info("%s: started after round %d", run.path, federation.round)
     for sentence in federation.warnings:
         observer.warned(sentence)
+        _log.warning("%s: %s", run.path, sentence)
     try:
         with stops(run, lock), stop_on_terminate():
             _begin(run, federation, observer)
             limit = _rounds(run, lock, federation, runner, store, observer)
-            save_model(
-                run.file("model.safetensors"),
-                fresh_model(federation.plan, federation.dataset),
-                federation.server.model,
-                federation.server.buffers,
-            )
+            accuracy = _accuracy(run, federation.experiment)
+            _save(run, federation, accuracy)
             if not limit and federation.guarantee is not None:
                 limit = federation.guarantee.limit
-            accuracy = _accuracy(run, federation.experiment)
             status = _status(federation, "finished", accuracy=accuracy, message=limit)
             run.write_json("status.json", asdict(status))
     except BaseException as error:
@@ -188,6 +209,29 @@ def _execute(
         raise
     finally:
         observer.ended(run, status)
+        _log.info("%s: %s after round %d", run.path, status.status, status.rounds)
+
+
+def _save(run: Run, federation: Federation, accuracy: float | None) -> None:
+    """Write the trained model, with what is needed to use it."""
+    plan, server = federation.plan, federation.server
+    about = describe(
+        federation.dataset,
+        plan.model,
+        plan.method.head,
+        batch_statistics=plan.method.buffers.in_batches,
+        peers=tuple(federation.models.owners),
+        experiment=run.experiment.hash(),
+        rounds=federation.round,
+        accuracy=accuracy,
+    )
+    save_model(
+        run.file("model.safetensors"),
+        fresh_model(plan, federation.dataset),
+        server.model,
+        server.buffers,
+        {HEADER: about.model_dump_json()},
+    )
 
 
 def _ended(error: BaseException, run: Run, federation: Federation) -> Status:
@@ -251,24 +295,26 @@ def _rounds(
     checkpoints, used, noted = _checkpoints(run), UsedDevices(run), None
     with run.file("timing.jsonl").open("a") as timing:
         while federation.round < federation.experiment.rounds:
-            begin = time.perf_counter()
+            begin, chosen = time.perf_counter(), runner.choosing
             try:
                 outcome = federation.advance(runner)
             except SpentError as error:
                 store.append([Record(federation.round + 1, "epsilon", error.epsilon)])
                 return str(error)
-            check_directory(run, lock)
-            if noted != runner.engine:
-                noted = runner.engine
-                remember_engine(runner.engine)
-                if used.note(runner, outcome.round):
-                    observer.engine(runner)
-            store.append(outcome.records)
-            checkpoints.save(federation, store)
-            seconds = time.perf_counter() - begin
-            timing.write(json.dumps({"round": outcome.round, "seconds": round(seconds, 6)}) + "\n")
-            timing.flush()
+            with without_interrupts():  # a round that is finished is saved
+                check_directory(run, lock)
+                if noted != runner.engine:
+                    noted = runner.engine
+                    remember_engine(runner.engine)
+                    if used.note(runner, outcome.round):
+                        observer.engine(runner)
+                store.append(outcome.records)
+                checkpoints.save(federation, store)
+                seconds = time.perf_counter() - begin - (runner.choosing - chosen)
+                timing.write(json.dumps({"round": outcome.round, "seconds": round(seconds, 6)}) + "\n")
+                timing.flush()
             observer.round(outcome)
+            _log.info("%s: round %d, loss %.4g", run.path, outcome.round, outcome.loss)
             if outcome.stuck:
                 raise DivergedError(outcome.stuck)
     return ""
@@ -290,7 +336,8 @@ def _accuracy(run: Run, experiment: Experiment) -> float | None:
     return None
 
 
-def _environment() -> dict[str, object]:
+def environment() -> dict[str, object]:
+    """Versions and machine, for environment.json."""
     return {
         "mnemos": __version__,
         "python": platform.python_version(),
@@ -300,20 +347,3 @@ def _environment() -> dict[str, object]:
         "cores": cores(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-
-
-@contextmanager
-def stop_on_terminate() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, so that the run is saved when it is terminated."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers can be set in the main thread only
-        return
-
-    def interrupt(_signal: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -12,7 +12,8 @@ from typing import Any
 
 from mnemos.common.plain import number, parse_json, whole
 from mnemos.experiment.experiment import Experiment
-from mnemos.runs.run import Run, Status
+from mnemos.runs.directory import Status
+from mnemos.runs.run import Run
 from mnemos.runs.store import BY
 
 _TAIL = 1 << 20

@@ -8,76 +8,58 @@ releases            a line for each released model, if the privacy mechanism has
 start.json          which encoder the model started from, if it didn't start from random weights
 metrics.jsonl       what was measured
 timing.jsonl        seconds a round
-checkpoints/        the newest two, and the last that was synced to disk
+checkpoints/        the newest two, and the last that was synced to disk; in kept/, those that are kept
+parent.json         the run and the round that a branch began at, and what it changes
 status.json         running, finished, interrupted, paused, diverged or failed
-model.safetensors   the trained model, once finished
+model.safetensors   the trained model, once finished, with its description in the header
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from mnemos.common.devices import AUTO
-from mnemos.common.files import Lock, locked, try_lock, write_atomically
+from mnemos.common.files import Lock, locked, write_atomically
 from mnemos.common.imports import showing
-from mnemos.common.plain import parse_json
-from mnemos.data.load import load
-from mnemos.engines.devices import DeviceEngine
 from mnemos.engines.engine import Engine, engines
 from mnemos.errors import ConfigError, DataError
 from mnemos.experiment.experiment import Experiment, load_experiment, read_experiment
 from mnemos.experiment.overrides import read_yaml
-from mnemos.federation.assembly import model_of
-from mnemos.models.norm import use_batch_statistics
+from mnemos.runs.directory import RunDirectory, directories_in
 from mnemos.runs.forgetting_matrix import ForgettingMatrix, read_matrix
 from mnemos.runs.store import overall_values, read_metrics, read_records
 from mnemos.runs.task_course import Course, read_course
 from mnemos.runs.trust import Trust, opened
-from mnemos.vector import Layout, load_model
+from mnemos.runs.views import as_html, by_round, in_words
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from mnemos.plots.style import Picture
+    from mnemos.runs.trained.export import Format
+    from mnemos.runs.trained.model import Choice, Predictions, TrainedModel
 
 
 class BusyError(ConfigError):
     """Another process is working on the run."""
 
 
-State = Literal["running", "finished", "interrupted", "paused", "diverged", "failed"]
-
-
-@dataclass(frozen=True)
-class Status:
-    """The content of status.json: whether a run goes on or how it ended, and how far it has come."""
-
-    status: State
-    rounds: int = 0
-    accuracy: float | None = None
-    message: str = ""
-    failed_attempts: int = 0
-    """How many attempts at a round were made before the run paused."""
-    failed_round: int | None = None
-    """The round that they were made for; None, in runs of earlier versions: the one after `rounds`."""
-
-
-_STATUS = TypeAdapter(Status)
-
-
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(RunDirectory):
     """A run on disk."""
 
-    path: Path
+    def __repr__(self) -> str:
+        return f"<Run {self.path}: {in_words(self)}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @classmethod
     def at(cls, path: Path | str) -> Run:
@@ -90,10 +72,6 @@ class Run:
         if not found:
             raise ConfigError(f"{path}: there is no run here (no experiment.yaml)")
         return run
-
-    def file(self, name: str) -> Path:
-        """The path of a file in the run's directory."""
-        return self.path / name
 
     @property
     def experiment(self) -> Experiment:
@@ -126,6 +104,10 @@ class Run:
         """The same records as `metrics`, as dictionaries without what is empty."""
         return read_records(self.file("metrics.jsonl"))
 
+    def table(self) -> pd.DataFrame:
+        """The numbers of the whole federation: a row per round, a column per name."""
+        return by_round(self)
+
     def forgetting(self, round: int) -> pd.DataFrame:
         """F of a round: how much the model of client i (rows) forgot of the data of client k (columns)."""
         return self.forgetting_matrix(round).forgetting
@@ -134,24 +116,34 @@ class Run:
         """Accuracies before and after a round's local training, by client's data or by class."""
         return read_matrix(self.metrics, round, classes=classes, source=self.path)
 
+    def plot(self, name: str | None = None) -> Picture:
+        """A curve over the rounds of a column of `table`; by default of the accuracy.
+
+        Notebooks show the figure, and `run.plot().save("curve.pdf")` writes it.
+        """
+        from mnemos.plots.of_runs import curves  # slow to import, and a run needs none of this
+
+        return curves({self.path.name: [self]}, name)
+
+    def plot_forgetting(self, *rounds: int, classes: bool = False) -> Picture:
+        """Heat-maps of the forgetting in `rounds`, by default in the last in which it was measured.
+
+        A map shows what the model of each client forgot of each client's data or, with `classes`, of each
+        class.
+        """
+        from mnemos.plots.of_runs import heat_maps
+
+        return heat_maps({self.path.name: self}, rounds, classes=classes)
+
+    def plot_partition(self, clients: int = 30, *, trust: Trust = False) -> Picture:
+        """Who holds what: a bar for each of at most `clients` clients, stacked by label."""
+        from mnemos.plots.of_runs import partition
+
+        return partition(self.load(trust=trust), clients)
+
     def continual(self) -> Course:
         """Continual-learning numbers: average accuracy, forgetting, transfer; by round, task and client."""
         return read_course(self.metrics, self.path)
-
-    @property
-    def status(self) -> Status:
-        """The run's status; a running one whose process is gone is `interrupted`."""
-        if not self.file("status.json").exists():
-            return Status("interrupted")  # its process ended before the first status was written
-        known = self.read_json("status.json")
-        try:
-            status = _STATUS.validate_python(known)
-        except ValidationError:
-            raise DataError(f"{self.file('status.json')}: it is damaged") from None
-        if status.status != "running":
-            return status
-        state: State = "running" if self.locked else "interrupted"
-        return replace(status, status=state, rounds=self.saved_rounds)
 
     @property
     def failed_attempts(self) -> tuple[int, int]:
@@ -170,12 +162,6 @@ class Run:
             return self.status.status in {"finished", "diverged"}
         except DataError:
             return False  # status.json is damaged; resuming writes it anew
-
-    @property
-    def saved_rounds(self) -> int:
-        """Rounds up to the newest checkpoint."""
-        names = [path.stem for path in self.file("checkpoints").glob("round-*.safetensors")]
-        return max((int(name.removeprefix("round-")) for name in names), default=0)
 
     @property
     def engine(self) -> Engine | None:
@@ -223,31 +209,45 @@ class Run:
         return float([*values.values()][-1]) if values else None
 
     def model(self, *, trust: Trust = False) -> nn.Module:
-        """The trained model as an ordinary PyTorch module; `trust` is as in `load`."""
-        experiment = self.load(trust=trust)
-        plan = experiment.plan
-        path = self.file("model.safetensors")
-        if not path.is_file():
-            raise DataError(f"{path}: the run has no trained model yet (it is {self.status.status})")
-        module = model_of(experiment, load(plan.data))
-        layout = Layout.of(module)
-        module.load_state_dict(layout.state_dict(*load_model(path, layout)), strict=False)
-        if plan.method.buffers.in_batches:
-            use_batch_statistics(module)
-        return plan.method.head.reader(module).eval()
+        """The trained model as an ordinary PyTorch module; `trust` is as in `load`.
 
-    def read_json(self, name: str) -> dict[str, Any]:
-        """The content of one of the run's JSON files."""
-        path = self.file(name)
-        try:
-            value = parse_json(path.read_text())
-            if not isinstance(value, dict):
-                raise ValueError(name)
-        except FileNotFoundError:
-            raise DataError(f"{path}: it is missing") from None
-        except (OSError, ValueError):
-            raise DataError(f"{path}: it is damaged") from None
-        return value
+        It takes samples that are scaled as in training; `predict` scales them itself.
+        """
+        return self.trained("all", trust=trust).module
+
+    def trained(self, model: Choice = None, *, trust: Trust = False) -> TrainedModel:
+        """The trained model with its classes and the scale of its samples; `trust` is as in `load`.
+
+        If clients have different models, `model` chooses one by its number (a peer's, by its client's), or
+        `"all"` for the mean of what all predict.
+        """
+        from mnemos.runs.trained.load import of_run  # a run needs none of this while it trains
+
+        return of_run(self, trust).chosen(model, self.path)
+
+    def predict(
+        self, x: object, *, model: Choice = None, batch: int = 512, resize: bool = False, trust: Trust = False
+    ) -> Predictions:
+        """The classes of samples with their probabilities: `TrainedModel.predict` of the trained model."""
+        return self.trained(model, trust=trust).predict(x, batch=batch, resize=resize)
+
+    def export(
+        self,
+        folder: Path | str,
+        *,
+        model: Choice = None,
+        formats: Collection[Format] = (),
+        licence: str = "",
+        trust: Trust = False,
+    ) -> Path:
+        """Write the trained model as a folder for a model hub, which `mnemos.load` reads; returns its path.
+
+        The folder has the weights, a description, and a model card. `formats` adds `torch` (a program of
+        `torch.export`) or `onnx`. `licence` goes into the card. `model` is as in `trained`.
+        """
+        from mnemos.runs.trained.export import export  # a run needs none of this while it trains
+
+        return export(self, Path(folder), self.trained(model, trust=trust), formats, licence)
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         """Replace one of the run's JSON files."""
@@ -258,16 +258,9 @@ class Run:
         return tuple(_stamp(self.file(name)) for name in names)
 
     @property
-    def locked(self) -> bool:
-        """Whether a process is working on the run now."""
-        try:
-            handle = os.open(self.file(".lock"), os.O_RDONLY)  # it may be a run that this user can only read
-        except OSError:
-            return False  # no process has ever worked on it, or it is being removed
-        try:
-            return not try_lock(handle, fcntl.LOCK_SH)  # shared: several processes may look at once
-        finally:
-            os.close(handle)
+    def parent(self) -> dict[str, Any] | None:
+        """What parent.json says of a branch: its parent, the round, and the changes; None: it isn't one."""
+        return self.read_json("parent.json") if self.file("parent.json").exists() else None
 
     @contextmanager
     def lock(self) -> Iterator[Lock]:
@@ -288,7 +281,8 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 def create(experiment: Experiment, folder: Path) -> Run:
     """Make a run directory in `folder` that is named after the experiment and holds its experiment.yaml."""
-    stem = f"{type(experiment.data).name}-{type(experiment.method).name}-{type(experiment.method.loss).name}"
+    data = re.sub(r"[^\w.+-]", "_", experiment.data.title)[:60]  # a user's file has any name
+    stem = f"{data}-{type(experiment.method).name}-{type(experiment.method.loss).name}"
     stem = f"{stem}-s{experiment.seed}-{experiment.hash()}".replace("/", "_").replace(":", "_")
     for attempt in range(1, 10_000):
         path = folder / (stem if attempt == 1 else f"{stem}-{attempt}")
@@ -309,42 +303,4 @@ def create(experiment: Experiment, folder: Path) -> Run:
 
 def runs_in(folder: Path) -> list[Run]:
     """All runs in a folder and below it, sorted by path."""
-    # Unlike `rglob`, `os.walk` tolerates directories that are removed meanwhile.
-    found = (Path(path) for path, _, files in os.walk(folder) if "experiment.yaml" in files)
-    return [Run(path) for path in sorted(found)]
-
-
-def find(experiment: Experiment, folder: Path) -> Run | None:
-    """A run of exactly this experiment in the folder, or None; of several, one that has ended.
-
-    What counts of `engine.device` is the device, whatever it is called: a run that `auto` has made on the CPU
-    is one of `cpu`, too, and one that it has made on a GPU isn't.
-    """
-    same = _runs_of(experiment, folder)
-    for device, other in _called_otherwise(experiment):
-        same += [run for run in _runs_of(other, folder) if run.devices == [device]]
-    return next((run for run in same if run.ended), same[0] if same else None)
-
-
-def _runs_of(experiment: Experiment, folder: Path) -> list[Run]:
-    """The runs in a folder whose experiment has the same settings to the letter."""
-    paths = sorted(folder.glob(f"*-{experiment.hash()}*"))
-    found = [Run(path) for path in paths if (path / "experiment.yaml").is_file()]
-    return [run for run in found if run.experiment.same_as(experiment)]
-
-
-def _called_otherwise(experiment: Experiment) -> Iterator[tuple[tuple[str, ...], Experiment]]:
-    """The experiment with other names of its devices, and the names that a run's record has for them."""
-    engine = experiment.engine
-    if not isinstance(engine, DeviceEngine):
-        return
-    try:
-        devices = tuple(map(str, engine.devices))
-    except ConfigError:  # there is no such device here, so it isn't known what else it is called
-        return
-    kind = devices[0].removesuffix(":0")
-    names = (AUTO, devices[0], kind) if len(devices) == 1 else (devices,)
-    for name in dict.fromkeys(names):
-        if name != engine.device:
-            named = engine.model_copy(update={"device": name})
-            yield devices, experiment.model_copy(update={"engine": named})
+    return [Run(directory.path) for directory in directories_in(folder)]

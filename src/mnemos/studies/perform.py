@@ -13,7 +13,8 @@ from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
 from mnemos.privacy.privacy import NoPrivacy
 from mnemos.runs.execute import Observer, resume, start
-from mnemos.runs.run import BusyError, Run, find
+from mnemos.runs.find import find
+from mnemos.runs.run import BusyError, Run
 from mnemos.runs.trust import remember_own
 from mnemos.studies.study import Case
 

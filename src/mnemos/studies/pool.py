@@ -12,8 +12,11 @@ from pathlib import Path
 
 from mnemos.common.cores import cores
 from mnemos.errors import ConfigError
-from mnemos.runs.execute import Observer, stop_on_terminate
-from mnemos.runs.run import BusyError, Run, Status, find
+from mnemos.runs.directory import Status
+from mnemos.runs.execute import Observer
+from mnemos.runs.find import find
+from mnemos.runs.interrupts import stop_on_terminate
+from mnemos.runs.run import BusyError, Run
 from mnemos.studies.perform import check, make_folder, perform
 from mnemos.studies.places import accelerators, apart
 from mnemos.studies.process import WorkerProcess

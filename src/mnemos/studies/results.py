@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mnemos.errors import ConfigError
-from mnemos.runs.run import Run, find
+from mnemos.runs.find import find
+from mnemos.runs.run import Run
 from mnemos.studies.study import Case, record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mnemos.plots.style import Picture
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,49 @@ class Result:
 
 class Results(list[Result]):
     """The results of a study's cases, in the cases' order."""
+
+    def __repr__(self) -> str:
+        return f"<Results: {len(self)} runs, {len(self.runs)} variants, {len(self.failed)} failed>"
+
+    def _repr_html_(self) -> str:
+        html: str = self.table().to_html(float_format="{:.4g}".format)
+        return html
+
+    def table(self) -> pd.DataFrame:
+        """A data frame with a row per run: variant, seed, status, accuracy."""
+        import pandas as pd  # slow to import
+
+        rows = [
+            (
+                result.case.variant,
+                result.case.experiment.seed,
+                result.status,
+                result.run and result.run.accuracy,
+            )
+            for result in self
+        ]
+        return pd.DataFrame(rows, columns=["variant", "seed", "status", "accuracy"])
+
+    def plot(self, name: str | None = None) -> Picture:
+        """A curve over the rounds for each variant: the mean over its seeds, in a band of one deviation.
+
+        `name` is a number of the whole federation, by default the accuracy. Notebooks show the figure, and
+        `results.plot().save("curves.pdf")` writes it.
+        """
+        from mnemos.plots.of_runs import curves  # slow to import
+
+        return curves(self.runs, name)
+
+    def plot_forgetting(self, *rounds: int, classes: bool = False) -> Picture:
+        """Heat-maps of the forgetting in `rounds`, variants side by side, of the first seed of each.
+
+        By default of the last round in which all variants measured it. With `classes` the maps are of what
+        was forgotten of each class.
+        """
+        from mnemos.plots.of_runs import heat_maps
+
+        first = {variant: runs[0] for variant, runs in self.runs.items() if runs}
+        return heat_maps(first, rounds, classes=classes)
 
     @property
     def runs(self) -> dict[str, list[Run]]:

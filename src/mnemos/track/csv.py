@@ -10,7 +10,8 @@ from pathlib import Path
 from pydantic import Field
 
 from mnemos.common.files import write_atomically
-from mnemos.runs.run import Run, Status
+from mnemos.runs.directory import Status
+from mnemos.runs.run import Run
 from mnemos.track.sink import FINAL, Channel, Sink, Values, sinks
 
 _COLUMNS = ("run", "round", "name", "value")

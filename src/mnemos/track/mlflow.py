@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import Field
 
-from mnemos.runs.run import Run, Status
+from mnemos.runs.directory import Status
+from mnemos.runs.run import Run
 from mnemos.track.sink import (
     FINAL,
     Channel,

@@ -19,8 +19,9 @@ from mnemos.engines.engine import Runner
 from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Outcome
+from mnemos.runs.directory import Status
 from mnemos.runs.execute import Observer, Silent
-from mnemos.runs.run import Run, Status
+from mnemos.runs.run import Run
 from mnemos.runs.store import overall
 from mnemos.track.sink import Channel, Sink, Values, sinks
 
@@ -154,6 +155,10 @@ class _Together(Silent):
     def preparing(self, done: int, total: int, note: str) -> None:
         """Tell the observer alone."""
         self._observer.preparing(done, total, note)
+
+    def doing(self, what: str, share: float | None) -> None:
+        """Tell the observer alone."""
+        self._observer.doing(what, share)
 
     def engine(self, runner: Runner) -> None:
         """Tell the observer alone."""

@@ -11,7 +11,8 @@ from mnemos.common import extras
 from mnemos.common.registry import Part, Registry
 from mnemos.experiment.experiment import Experiment
 from mnemos.experiment.overrides import flatten
-from mnemos.runs.run import Run, Status
+from mnemos.runs.directory import Status
+from mnemos.runs.run import Run
 
 Values = Mapping[str, float]
 """A round's numbers of the whole federation, by name; all are finite."""

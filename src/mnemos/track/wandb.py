@@ -10,7 +10,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mnemos.errors import ConfigError
-from mnemos.runs.run import Run, Status
+from mnemos.runs.directory import Status
+from mnemos.runs.run import Run
 from mnemos.track.sink import FINAL, Channel, Sink, Values, keep_id, known_id, parameters, require, sinks
 
 _PRIVATE = {

@@ -9,9 +9,10 @@ import typer
 
 from mnemos.cli.looking import TrustedToShow, shown
 from mnemos.cli.options import Device, Json, Out, Quiet, Track, check_figure
-from mnemos.cli.output import interruptible, print_json, watch
+from mnemos.cli.output import interruptible, print_json
 from mnemos.cli.shown import Show, show_study
 from mnemos.cli.variants import Seeds, Words, print_table, rows, study_from
+from mnemos.display.watch import watch
 from mnemos.studies.pool import in_turn
 from mnemos.track.observe import check, observe
 
@@ -43,7 +44,7 @@ def compare(
         )
     drawn = None
     if any(results.accuracies(name) for name in results.runs):
-        from mnemos.report.plots.curves import draw_curves  # slow to import, and only needed here
+        from mnemos.plots.curves import draw_curves  # slow to import, and only needed here
 
         drawn = draw_curves(results.runs, figure or out / f"{recipe.stem}.png", title=recipe.stem)
     if as_json:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mnemos.cli.federation import journal, print_side, read_side, side_facts
 from mnemos.cli.options import Json, Out, Quiet, Track, check_folder, experiment_from
-from mnemos.cli.output import ending, report_run, watch
+from mnemos.cli.output import ending, report_run
 from mnemos.cli.trusting import Trusted, asking
 from mnemos.common.devices import AUTO, find_devices
 from mnemos.common.extras import missing
+from mnemos.display.terminal import errors
+from mnemos.display.watch import watch
+from mnemos.display.words import plural
 from mnemos.errors import ConfigError
 from mnemos.runs.run import Run
 from mnemos.track.observe import observe
@@ -31,10 +37,15 @@ Plain = Annotated[
     typer.Option("--plain", help="Without TLS and keys: for a trial on one machine, never over a network."),
 ]
 
+_PLAIN = "the connection is plain: everybody on the way can read and change what is sent"
+
 
 @app.command()
 def init(folder: Annotated[Path, typer.Argument(help="A folder that is new or empty.")]) -> None:
-    """Write a federation's folder: Flower's app, an experiment to begin with, and a guide."""
+    """Write a federation's folder: an experiment to begin with, a guide, files for Flower and supervisors.
+
+    For supervisors there are units of systemd, a container file, and a compose file for a trial.
+    """
     from mnemos.deployment.init import write_federation
 
     check_folder(folder, "folder")
@@ -114,7 +125,10 @@ def serve(
         from mnemos.deployment.conduct import Wait, check_run, conduct, go_on
         from mnemos.deployment.enrol import check
         from mnemos.deployment.grid import GridLink
-        from mnemos.deployment.serve import ServerSettings, connected, expected
+        from mnemos.deployment.keys import public_keys
+        from mnemos.deployment.observed import RosterObserver
+        from mnemos.deployment.roster import Roster
+        from mnemos.deployment.serve import ServerSettings, announce, connected, expected
     check_folder(home, "home")
     check_folder(out, "out")
     begun = Run.at(words[0]) if Path(words[0]).is_dir() else None
@@ -128,18 +142,35 @@ def serve(
             raise ConfigError(f"found {words[1]}; a run that was broken off goes on as it is")
     settings = ServerSettings(home, host, port, plain, superlink, secret)
     waiting = Wait(expected(settings, owners), wait)
-    if plain:
-        _say("warning: the connection is plain: everybody on the way can read and change what is sent")
-    observer = observe(watch(quiet), track or [])
-    with ending(observer, as_json), connected(settings) as (grid, known):
-        link = GridLink(grid, known)
-        names = f": {', '.join(sorted(known.values()))}" if known else ""
-        _say(f"waiting for {waiting.owners} owners at {superlink or f'{host}:{port}'}{names}")
-        if begun is None:
-            begun = conduct(experiment, link, out, waiting, observer, _say)
-        else:
-            begun = go_on(begun, link, waiting, observer, _say, rounds)
-    report_run(begun, as_json)
+    options = _options(home, host, port, owners, plain)
+    with journal(home / "server.log") as say:
+        announce(home, say.warn)
+        if plain:
+            say.warn(_PLAIN)
+        roster = Roster(home, say, None if plain else public_keys(home))
+        settings = replace(settings, heard=roster.heard)
+        lines = not errors.is_terminal
+        shown = observe(watch(quiet or lines), track or [])
+        observer = RosterObserver(shown, roster, say, loud=lines and not quiet)
+        with ending(observer, as_json, options), connected(settings) as (grid, known):
+            link = GridLink(grid, known)
+            link.watcher = roster
+            where = superlink or f"{host}:{port}"
+            roster.server(state="waiting", address=where)
+            names = f": {', '.join(sorted(known.values()))}" if known else ""
+            say(f"waiting for {plural(waiting.owners, 'owner')} at {where}{names}")
+            if begun is None:
+                begun = conduct(experiment, link, out, waiting, observer, say)
+            else:
+                begun = go_on(begun, link, waiting, observer, say, rounds)
+    report_run(begun, as_json, options)
+
+
+def _options(home: Path, host: str, port: int, owners: int | None, plain: bool) -> list[str]:
+    """The options with which a server has to be started again."""
+    words = ["--home", str(home), "--host", host, "--port", str(port)]
+    words += [] if owners is None else ["--owners", str(owners)]
+    return [*words, "--plain"] if plain else words
 
 
 @app.command()
@@ -169,23 +200,63 @@ def join(
 ) -> None:
     """Take part in a federation with your data, until Ctrl-C."""
     with _needs_flower():
+        from mnemos.deployment.diary import Diary
         from mnemos.deployment.holder import Holder
+        from mnemos.deployment.join import check
         from mnemos.deployment.join import join as take_part
     if plain and keys is not None:
         raise ConfigError("found some, and --plain; a plain connection has none", "keys")
     if not plain and keys is None:
         raise ConfigError("they are missing; a trial on one machine can do without, by --plain", "keys")
     (own,) = find_devices(device, "device")
-    if plain:
-        _say("warning: the connection is plain: everybody on the way can read and change what is sent")
     called = name or (keys.name if keys else Path(data).stem)
     folder = folder or Path("mnemos-client") / called
     check_folder(folder, "folder")
-    take_part(server, Holder(data, folder / "memory", called, plugins, own), folder, keys, wait, _say)
+    check(data, keys)
+    with journal(folder / "client.log") as say:
+        if plain:
+            say.warn(_PLAIN)
+        diary = Diary(folder, say)
+        holder = Holder(data, folder / "memory", called, plugins, own, diary)
+        try:
+            take_part(server, holder, folder, keys, wait, say)
+        except KeyboardInterrupt:
+            words = ["--server", server, "--data", data, "--folder", str(folder), "--device", device]
+            words += ["--plain", "--name", called] if keys is None else ["--keys", str(keys)]
+            words += ["--allow-plugins"] if plugins else []
+            again = shlex.join(["mnemos", "federate", "join", *words])
+            say(f"{called} has left; to join again: {again}")
+            raise SystemExit(130) from None
 
 
-def _say(line: str) -> None:
-    typer.echo(line, err=True)
+@app.command()
+def status(
+    folder: Annotated[
+        Path,
+        typer.Argument(help="The server's folder (--home), or the folder of an owner's client (--folder)."),
+    ] = Path(),
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="For supervisors: print nothing but a problem; exit with 1 if there is one."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how a federation is doing, on the server's machine or on an owner's.
+
+    It only reads, and can be called at any time. With --check, the exit code is 0 if the process is running,
+    and waiting, training or connected.
+    """
+    side = read_side(folder)
+    if as_json:
+        typer.echo(side_facts(side))
+    elif not check:
+        print_side(side)
+    if check and not side.well:
+        if not as_json:
+            typer.echo(f"{folder}: {side.state}", err=True)
+        raise SystemExit(1)
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mnemos.cli.options import Json, check_figure
-from mnemos.cli.output import console, print_json
+from mnemos.cli.output import print_json
+from mnemos.display.terminal import console
 from mnemos.errors import ConfigError
 from mnemos.report.average import mean_of, std_of
 from mnemos.report.groups import RunGroup, group
@@ -30,6 +31,10 @@ def forgetting(
     classes: Annotated[
         bool, typer.Option("--classes", help="Draw what was forgotten of each class.")
     ] = False,
+    beside: Annotated[
+        bool,
+        typer.Option("--side-by-side", help="Draw forgetting alone, with the methods beside each other."),
+    ] = False,
     figure: Annotated[
         Path,
         typer.Option(
@@ -43,12 +48,14 @@ def forgetting(
     Runs that differ in their seed alone are one method; heat-maps are of its first seed.
     """
     # slow to import, and only needed here
-    from mnemos.report.plots.curves import draw_curves
-    from mnemos.report.plots.forgetting_maps import draw_class_heatmaps, draw_heatmaps
+    from mnemos.plots.curves import draw_curves
+    from mnemos.plots.forgetting_maps import draw_class_heatmaps, draw_heatmaps, draw_side_by_side
 
+    if classes and beside:
+        raise ConfigError("found --side-by-side with --classes; allowed: one of the two", "side-by-side")
     check_figure(figure)
-    beside = figure.with_stem(f"{figure.stem}-curve")
-    check_figure(beside)
+    curve_path = figure.with_stem(f"{figure.stem}-curve")
+    check_figure(curve_path)
     asked = _parse_rounds(rounds)
     groups = group(
         _measured(paths),
@@ -57,14 +64,14 @@ def forgetting(
         ordered=False,
     )
     chosen = _choose(asked, [reading for method in groups for reading in method.readings])
-    draw = draw_class_heatmaps if classes else draw_heatmaps
+    draw = draw_class_heatmaps if classes else draw_side_by_side if beside else draw_heatmaps
     drawn = draw(_first_seeds(groups, chosen), chosen, figure, "Local client forgetting")
     runs = {
         method.label: [reading.run for reading in method.readings if _by_round(reading, "forgetting")]
         for method in groups
     }
     runs = {label: measured for label, measured in runs.items() if measured}
-    curve = draw_curves(runs, beside, "forgetting", "Forgetting of other clients' data") if runs else None
+    curve = draw_curves(runs, curve_path, "forgetting", "Forgetting of other clients' data") if runs else None
     rows = [_row(method, chosen) for method in groups]
     if as_json:
         print_json(

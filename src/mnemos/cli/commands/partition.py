@@ -10,9 +10,10 @@ from rich.table import Table
 
 from mnemos.cli.looking import needing_code, of_samples
 from mnemos.cli.options import Json, check_figure, experiment_reader
-from mnemos.cli.output import console, print_json
+from mnemos.cli.output import print_json
 from mnemos.cli.trusting import Trusted
 from mnemos.data.load import load
+from mnemos.display.terminal import console
 from mnemos.errors import DataError
 from mnemos.federation.population import partition_samples
 
@@ -38,7 +39,7 @@ def partition(
     Of the code that a recipe names by import path, that of data and partition is imported, if you have run it
     here before or trust it.
     """
-    from mnemos.report.plots.partition_plot import (  # slow to import, and only needed here
+    from mnemos.plots.partition import (  # slow to import, and only needed here
         draw_partition,
         summarise,
     )

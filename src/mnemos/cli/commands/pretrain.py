@@ -15,8 +15,12 @@ from PIL import Image
 from pydantic import Field
 
 from mnemos.cli.options import Json, Quiet, check_file, split_words
-from mnemos.cli.output import RunLines, bars, console, errors, interruptible, percent, print_json
+from mnemos.cli.output import interruptible, print_json
 from mnemos.data.fractals import Fractals
+from mnemos.display.bars import bars
+from mnemos.display.terminal import console, errors
+from mnemos.display.watch import RunLines
+from mnemos.display.words import percent
 from mnemos.errors import ConfigError
 from mnemos.experiment.overrides import merge, read_yaml
 from mnemos.models.encoder import save_encoder
@@ -24,7 +28,7 @@ from mnemos.models.model import Model, models
 from mnemos.pretrain.cache import obtain
 from mnemos.pretrain.pretraining import Pretraining
 from mnemos.pretrain.train import Tell
-from mnemos.runs.execute import stop_on_terminate
+from mnemos.runs.interrupts import stop_on_terminate
 
 _SIDE = 8
 """A sheet of images has as many rows and columns."""
@@ -137,8 +141,8 @@ def _progress(quiet: bool) -> Iterator[Tell]:
         yield RunLines().preparing
     else:
         with bars() as shown:
-            task = shown.add_task("pre-training", note="", total=None)
-            yield lambda done, total, note: shown.update(task, completed=done, total=total, note=note)
+            task = shown.add_task("pre-training", notes=[], total=None)
+            yield lambda done, total, note: shown.update(task, completed=done, total=total, notes=[note])
 
 
 def _draw(order: PretrainOrder, path: Path) -> None:

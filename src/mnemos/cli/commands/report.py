@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from mnemos.cli.options import Json, check_file, check_folder
-from mnemos.cli.output import plural, print_json
+from mnemos.cli.output import print_json
+from mnemos.display.words import plural
 from mnemos.report.write import write_report
 
 

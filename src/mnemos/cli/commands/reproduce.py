@@ -13,11 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from mnemos.cli.options import Device, DryRun, Jobs, Json, Out, Quiet, check_folder, split_devices
-from mnemos.cli.output import console, duration, interruptible, print_json
-from mnemos.cli.overview import overview
+from mnemos.cli.output import interruptible, print_json
 from mnemos.cli.plan import makespan, print_plan
 from mnemos.cli.trusting import Trusted, asking
 from mnemos.cli.variants import Seeds, failures, parse_seeds
+from mnemos.display.study import overview
+from mnemos.display.terminal import console
+from mnemos.display.words import duration
 from mnemos.errors import ConfigError
 from mnemos.studies.pool import carry_out, cores_each, jobs_for
 from mnemos.studies.reproduce.catalogue import find_recipe, recipe_names
@@ -35,7 +37,11 @@ def reproduce(
         str | None, typer.Argument(metavar="[RECIPE]", help="Such as wsm/table-3, or a path to a file.")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--list", help="Show all recipes, with the time they take here.")
+        bool, typer.Option("--list", help="Show all recipes, with the runs that they have left.")
+    ] = False,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="With --list: also the time they take here, which takes minutes."),
     ] = False,
     scale: Annotated[
         float | None,
@@ -74,8 +80,10 @@ def reproduce(
         check_scale(scale)
     if every:
         with interruptible(as_json, "nothing was run"):
-            _list(scale, out, jobs, quiet, as_json)
+            _list(scale, out, jobs, quiet, as_json, estimate)
         return
+    if estimate:
+        raise ConfigError("it goes with --list; of one recipe, --dry-run says how long it takes", "estimate")
     if name is None:
         raise ConfigError("it takes the name of a recipe, or --list")
     if figures is not None:
@@ -115,12 +123,14 @@ def _size(recipe: Recipe, scale: float | None) -> float | None:
     return 1.0 if scale is None and not recipe.small else scale
 
 
-def _list(scale: float | None, out: Path, jobs: int | None, quiet: bool, as_json: bool) -> None:
-    """Print all recipes, with the number of runs that each has left and the time that these take.
+def _list(
+    scale: float | None, out: Path, jobs: int | None, quiet: bool, as_json: bool, estimate: bool
+) -> None:
+    """Print all recipes, with the number of runs that each has left and, if asked to, the time these take.
 
     A terminal shows the recipes at once and fills in the times, because each time can take a while to find.
     """
-    timing = Timing(out)
+    timing = Timing(out) if estimate else None
     rows: list[dict[str, Any]] = []
     todo: list[list[Case]] = []
     for name in recipe_names():
@@ -129,9 +139,11 @@ def _list(scale: float | None, out: Path, jobs: int | None, quiet: bool, as_json
         todo.append(Ledger(cases, out, None).left)
         runs = len({case.experiment.hash() for case in cases})
         rows.append({"recipe": name, "title": recipe.title, "runs": runs, "left": len(todo[-1])})
-    alive = console.is_terminal and not as_json
-    with Live(console=console, get_renderable=lambda: _recipes(rows)) if alive else nullcontext():
+    alive = console.is_terminal and not as_json and estimate
+    with Live(console=console, get_renderable=lambda: _recipes(rows, timed=True)) if alive else nullcontext():
         for row, left in zip(rows, todo, strict=True):
+            if timing is None:
+                break
             if not quiet and not alive:
                 typer.echo(f"timing {row['recipe']}", err=True)
             at_once = jobs_for(left, jobs)
@@ -140,15 +152,16 @@ def _list(scale: float | None, out: Path, jobs: int | None, quiet: bool, as_json
     if as_json:
         print_json({"status": "finished", "scale": scale, "recipes": rows})
     elif not alive:
-        console.print(_recipes(rows))
+        console.print(_recipes(rows, timed=estimate))
 
 
-def _recipes(rows: list[dict[str, Any]]) -> Table:
-    table = Table("recipe", "title", "runs", "left", "time here", box=None)
+def _recipes(rows: list[dict[str, Any]], *, timed: bool) -> Table:
+    table = Table("recipe", "title", "runs", "left", *(["time here"] if timed else []), box=None)
     for row in rows:
         seconds = row.get("seconds", math.inf)
         time = "–" if seconds is None else "…" if math.isinf(seconds) else duration(seconds)
-        table.add_row(row["recipe"], Text(row["title"]), str(row["runs"]), str(row["left"]), time)
+        cells = [row["recipe"], Text(row["title"]), str(row["runs"]), str(row["left"])]
+        table.add_row(*cells, *([time] if timed else []))
     return table
 
 

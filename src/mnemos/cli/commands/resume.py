@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from mnemos.cli.options import Device, Json, Quiet, Track, split_devices
-from mnemos.cli.output import ending, report_run, watch
+from mnemos.cli.output import ending, report_run
 from mnemos.cli.trusting import Trusted, asking
+from mnemos.display.watch import watch
 from mnemos.runs import execute
 from mnemos.track.observe import observe
 

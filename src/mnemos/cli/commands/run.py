@@ -9,8 +9,9 @@ import typer
 
 from mnemos.cli.looking import TrustedToShow, shown
 from mnemos.cli.options import Device, Json, Out, Quiet, Track, Words, experiment_reader, split_devices
-from mnemos.cli.output import ending, report_run, watch
+from mnemos.cli.output import ending, report_run
 from mnemos.cli.shown import Show, show_experiment
+from mnemos.display.watch import watch
 from mnemos.runs.execute import start
 from mnemos.track.observe import observe
 
@@ -18,7 +19,7 @@ from mnemos.track.observe import observe
 def run(
     words: Words = None,
     data: Annotated[
-        str | None, typer.Option(help="Data source, or path to an npz, parquet or image folder.")
+        str | None, typer.Option(help="Data source, or path to an npz, csv or parquet file or image folder.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model.")] = None,
     method: Annotated[str | None, typer.Option(help="Federated method.")] = None,

@@ -10,9 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from mnemos.cli.options import Json
-from mnemos.cli.output import console, percent, print_json, run_facts
+from mnemos.cli.output import print_json, run_facts
+from mnemos.display.terminal import console
+from mnemos.display.words import percent
 from mnemos.errors import ConfigError, MnemosError
-from mnemos.runs.run import Run, runs_in
+from mnemos.runs.directory import RunDirectory, directories_in
 
 
 def runs(
@@ -22,7 +24,7 @@ def runs(
     """List runs with their state and result."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder")
-    facts = [_facts(run) for run in runs_in(folder)]
+    facts = [_facts(run) for run in directories_in(folder)]
     if as_json:
         print_json({"runs": facts})
         return
@@ -33,7 +35,7 @@ def runs(
     console.print(table if facts else Text(f"no runs in {folder}"))
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _facts(run: RunDirectory) -> dict[str, Any]:
     try:
         return run_facts(run)
     except (

@@ -10,9 +10,10 @@ from rich.table import Table
 
 from mnemos.cli.looking import needing_code
 from mnemos.cli.options import Json, Words, check_figure, experiment_reader
-from mnemos.cli.output import console, print_json
+from mnemos.cli.output import print_json
 from mnemos.cli.trusting import Trusted
 from mnemos.data.load import load
+from mnemos.display.terminal import console
 from mnemos.errors import ConfigError
 from mnemos.federation.assembly import flow_of
 
@@ -30,7 +31,7 @@ def timeline(
 
     Code that a recipe names by import path is imported if you have run it here before, or trust it.
     """
-    from mnemos.report.plots.timeline_plot import (  # slow to import, and only needed here
+    from mnemos.plots.timeline import (  # slow to import, and only needed here
         draw_timeline,
         summarise_tasks,
     )

@@ -17,7 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mnemos.cli.options import Json
-from mnemos.cli.output import console, duration, percent, print_json
+from mnemos.cli.output import print_json
+from mnemos.display.terminal import console
+from mnemos.display.words import duration, percent
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment.experiment import Experiment
 from mnemos.report.live import Latest, serve
@@ -88,7 +90,10 @@ class WatchedRuns:
 
     def signature(self) -> object:
         """A value that changes when a run is new, has written something, or has lost its process."""
-        return [(run.path, run.stamp("metrics.jsonl", "status.json"), run.locked) for run in self.runs()]
+        return [
+            (run.path, run.stamp("metrics.jsonl", "status.json", "owners.json"), run.locked)
+            for run in self.runs()
+        ]
 
     def _line(self, run: Run) -> _Line:
         written = run.stamp("status.json")

@@ -1,4 +1,4 @@
-"""Arrays from columns of Arrow tables (images, labels, owners), for Parquet and Hugging Face files."""
+"""Arrays from columns of Arrow tables (images or features, labels, owners): Parquet, Hugging Face."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ from mnemos.data.dataset import Dataset, Source
 from mnemos.data.sources._arrays import Layout, SampleTable, build
 from mnemos.data.sources._images import Decoder
 from mnemos.data.sources._room import check_room
+from mnemos.data.sources._tables import CHOOSE, sample_columns
 from mnemos.errors import ConfigError, DataError
 
+_IMAGE = "image"
 Batches = Iterable[tuple[str, Any]]
 """Record batches of Arrow, each with the name of the file it comes from."""
 
 
 class TableSource(Source):
-    """A table with a column of images or numbers and a column of labels.
+    """A table with a column of labels, and a column of images or ordinary columns of numbers.
 
     An image is a compressed file (bytes, or Hugging Face's `{bytes, path}`) or nested lists of numbers; a
-    plain list of numbers is a vector of features.
+    plain list of numbers is a vector of features. Without such a column, each row is a vector of features:
+    the numbers in its other columns.
     """
 
-    image: str = "image"
+    image: str = _IMAGE
+    features: tuple[str, ...] | None = Field(
+        None, min_length=1, description="columns of numbers; if left out and there are no images, all others"
+    )
     label: str = "label"
     owner: str | None = None
     """Column that names each sample's natural owner, if there is one."""
@@ -40,21 +46,14 @@ class TableSource(Source):
     test: float = Field(0.2, gt=0, lt=1)
     """Share of each class that is for testing, if there is no test part."""
 
-    @property
-    def columns(self) -> list[str]:
-        """The columns that are read."""
-        named = [self.image, self.label, *([self.owner] if self.owner is not None else [])]
-        return list(dict.fromkeys(named))  # the owners may be the labels
-
-    def check_columns(self, found: Iterable[str], where: str) -> None:
-        """Raise an error for a column that the table doesn't have."""
+    def columns(self, found: Iterable[str], where: str) -> list[str]:
+        """The columns of a table that are read; raises an error for one that the table doesn't have."""
         names = list(found)
-        for column in self.columns:
-            if column not in names:
-                raise DataError(
-                    f"{where} has no column '{column}'; found {', '.join(names) or 'none'} (set 'image', "
-                    "'label' and 'owner' to name the columns)"
-                )
+        taken = [self.label, *([self.owner] if self.owner is not None else [])]
+        images = self.features is None and (self.image in names or self.image != _IMAGE)
+        asked = (self.image,) if images else self.features
+        # The owners may be the labels.
+        return list(dict.fromkeys([*sample_columns(names, asked, taken, where), *taken]))
 
     def assemble(self, name: str, train: Batches, test: Batches | None, where: str) -> Dataset:
         """A data set from the batches of its parts."""
@@ -66,7 +65,7 @@ class TableSource(Source):
 
     def _table(self, batches: Batches, decode: Decoder, where: str) -> tuple[SampleTable, list[str] | None]:
         """All batches as one table, and the names of the classes if the schema has them."""
-        parts: dict[str, list[NDArray[Any]]] = {column: [] for column in self.columns}
+        parts: list[list[NDArray[Any]]] = [[], [], []]
         classes: list[str] | None = None
         file, row, size = "", 0, 0
         for source, batch in batches:
@@ -74,32 +73,43 @@ class TableSource(Source):
             if not batch.num_rows:
                 continue
             classes = classes or _class_names(batch.schema.metadata, self.label)
-            for column, array in self._arrays(batch, decode, file, row).items():
-                parts[column].append(array)
+            for arrays, array in zip(parts, self._arrays(batch, decode, file, row), strict=False):
+                arrays.append(array)
                 size += array.nbytes
             check_room(size, where)
             row += batch.num_rows
-        if not parts[self.image]:
+        samples, labels, owners = parts
+        if not samples:
             raise DataError(f"{where}: there are no rows")
-        joined = {column: _join(arrays, where, column) for column, arrays in parts.items()}
         return SampleTable(
-            joined[self.image], joined[self.label], joined[self.owner] if self.owner else None
+            _join(samples, where, self.image),
+            _join(labels, where, self.label),
+            _join(owners, where, self.owner) if self.owner else None,
         ), classes
 
-    def _arrays(self, batch: Any, decode: Decoder, file: str, row: int) -> dict[str, NDArray[Any]]:
-        """The columns of a batch as arrays; `row` is the index of its first row in the file."""
-        arrays = {}
+    def _arrays(self, batch: Any, decode: Decoder, file: str, row: int) -> list[NDArray[Any]]:
+        """Samples, labels and perhaps owners of a batch; `row` is the index of its first row in the file."""
         try:
             batch.validate(full=True)  # Arrow itself doesn't check the offsets in a file before it uses them
-            for column in self.columns:
-                values = _plain(batch.column(column), f"{file}: column '{column}'")
-                image = column == self.image
-                arrays[column] = (
-                    _images(values, decode, file, row) if image else _scalars(values, file, column)
-                )
+            plain = {
+                column: _plain(batch.column(column), f"{file}: column '{column}'")
+                for column in batch.schema.names
+            }
+            images = self.features is None and self.image in plain
+            samples = (
+                _images(plain[self.image], decode, file, row)
+                if images
+                else _features({name: plain[name] for name in self._feature_names(plain)}, file)
+            )
+            others = [name for name in (self.label, self.owner) if name is not None]
+            return [samples, *(_scalars(plain[column], file, column) for column in others)]
         except (pyarrow().ArrowException, UnicodeDecodeError) as error:
             raise DataError(f"{file} is damaged ({first_line(error)})") from None
-        return arrays
+
+    def _feature_names(self, found: Iterable[str]) -> list[str]:
+        return [
+            name for name in self.features or found if self.features or name not in {self.label, self.owner}
+        ]
 
 
 def first_line(error: Exception) -> str:
@@ -148,6 +158,16 @@ def _images(column: Any, decode: Decoder, file: str, row: int) -> NDArray[Any]:
     if _is_list(kind):
         return _numbers(column, file)
     raise DataError(f"{file} has images of type {kind}, and bytes or lists of numbers are expected")
+
+
+def _features(columns: dict[str, Any], file: str) -> NDArray[Any]:
+    """Columns of numbers as vectors of features [rows, columns]."""
+    for name, column in columns.items():
+        if not _is_number(column.type):
+            raise DataError(
+                f"{file}: column '{name}' is of type {column.type}, and numbers are expected{CHOOSE}"
+            )
+    return np.stack([column.to_numpy(zero_copy_only=False) for column in columns.values()], axis=1)
 
 
 def _bytes(column: Any) -> Iterator[bytes]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +32,36 @@ _DAMAGED = (
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an npz file by name; their checksums are verified."""
+    with _content(path, "npz") as content:
+        if not isinstance(content, np.lib.npyio.NpzFile):
+            raise DataError(f"{path} holds a single array, and an npz file with named arrays is expected")
+        entries = content.zip.infolist() if content.zip else []
+        check_room(sum(entry.file_size for entry in entries), path)
+        return {name: _entry(content, name, path) for name in content.files}
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """The array of an npy file."""
+    with _content(path, "npy") as content:
+        if not isinstance(content, np.ndarray):
+            raise DataError(f"{path} holds several arrays, and an npy file is expected")
+        return content
+
+
+@contextmanager
+def _content(path: Path, kind: str) -> Iterator[Any]:
+    """What numpy reads from a file; whatever is wrong with it is a DataError."""
     try:
         with path.open("rb") as file:  # numpy wouldn't close a damaged file that it opened itself
-            content = np.load(file, allow_pickle=False)
-            if not isinstance(content, np.lib.npyio.NpzFile):
-                raise DataError(f"{path} holds a single array, and an npz file with named arrays is expected")
-            entries = content.zip.infolist() if content.zip else []
-            check_room(sum(entry.file_size for entry in entries), path)
-            return {name: _entry(content, name, path) for name in content.files}
+            yield np.load(file, allow_pickle=False)
     except FileNotFoundError:
-        raise DataError(f"{path} doesn't exist, and an npz file is expected") from None
+        raise DataError(f"{path} doesn't exist, and an {kind} file is expected") from None
     except ValueError:  # numpy takes everything that is neither npy nor zip for a pickle
-        raise DataError(f"{path} is not an npz file") from None
+        raise DataError(f"{path} is not an {kind} file") from None
     except OSError as error:
         raise DataError(f"{path} can't be read ({error.strerror or error})") from None
     except _DAMAGED as error:
-        raise DataError(f"{path} is a damaged npz file ({error})") from None
+        raise DataError(f"{path} is a damaged {kind} file ({error})") from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, ArrayLike]) -> None:

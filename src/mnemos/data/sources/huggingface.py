@@ -38,6 +38,11 @@ class HuggingFace(TableSource):
             raise ValueError("give either 'path', a folder, or 'repo', a name on the hub")
         return self
 
+    @property
+    def title(self) -> str:
+        """The name of the folder, or the name on the hub without its owner."""
+        return super().title if self.repo is None else self.repo.rpartition("/")[2]
+
     def load(self) -> Dataset:
         """The data set from the folder or from the hub."""
         pyarrow()
@@ -77,9 +82,9 @@ class HuggingFace(TableSource):
         for file in _data_files(state, folder):
             try:
                 with pa.memory_map(str(file)) as content, pa.ipc.open_stream(content) as stream:
-                    self.check_columns(stream.schema.names, str(file))
+                    columns = self.columns(stream.schema.names, str(file))
                     for batch in stream:
-                        yield str(file), batch.select(self.columns)
+                        yield str(file), batch.select(columns)
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise DataError(f"{file} can't be read as an Arrow stream ({first_line(error)})") from None
 
@@ -103,8 +108,8 @@ class HuggingFace(TableSource):
                 raise DataError(
                     f"the data set '{repo}' can't be loaded from the hub ({first_line(error)})"
                 ) from None
-            self.check_columns(part.column_names, f"'{repo}'")
-            rows = part.select_columns(self.columns).with_format("arrow").iter(_ROWS)
+            columns = self.columns(part.column_names, f"'{repo}'")
+            rows = part.select_columns(columns).with_format("arrow").iter(_ROWS)
             parts.append((f"'{repo}', split {split}", table) for table in rows)
         return self.assemble(repo, parts[0], parts[1] if len(parts) > 1 else None, f"'{repo}'")
 

@@ -13,6 +13,10 @@ _SKEWED = 0.5
 """Mean distance (total variation) of the clients' label distributions from the federation's."""
 
 
+_ROUNDING = 1e-9
+"""What a product of a share and a number of clients may be off by."""
+
+
 def _skewed(setup: Setup) -> tuple[str, str] | None:
     """How far the clients' labels differ, if it is far and the loss takes no account of it."""
     if setup.dataset.remote or not setup.experiment.method.loss.over_all_classes:
@@ -32,7 +36,7 @@ def _stale(setup: Setup) -> tuple[str, str] | None:
     method = setup.experiment.method
     after: When = "end"
     part = first(part for part in method.parts if part.data_pass_at == after)
-    return (part, method.buffers.called()) if part and not method.buffers.sent else None
+    return (part, method.buffers.name) if part and not method.buffers.sent else None
 
 
 NORMED: Table[Setup] = Table(
@@ -67,6 +71,13 @@ NORMED: Table[Setup] = Table(
 """Batch-norm: what is known to hurt it."""
 
 
+def _less_than_one(setup: Setup) -> tuple[str, str] | None:
+    """(the participation, the number of clients), if that is less than one client."""
+    share, clients = setup.experiment.participation, setup.flow.assignment.clients
+    one_learner = not setup.experiment.method.federated
+    return None if one_learner or share * clients >= 1 - _ROUNDING else (f"{share:g}", str(clients))
+
+
 def _never(setup: Setup) -> tuple[str, str, str] | None:
     """(the field that asks for forgetting, its first round, the last round), if the first comes too late."""
     asked, rounds = setup.experiment.forgetting_rounds, setup.experiment.rounds
@@ -91,6 +102,11 @@ ASKED: Table[Setup] = Table(
             "",
             lambda s: not s.experiment.guard.enabled,
             "guard.enabled=false: nothing keeps one bad client from ending the run or ruining its model",
+        ),
+        Row(
+            "",
+            _less_than_one,
+            "participation={} of {} clients is less than one client: one is taken",
         ),
         Row("", _never, "{}.forgetting begins with round {}, and there are {}"),
     ),
@@ -165,10 +181,10 @@ def _too_few(setup: Setup) -> Iterator[str]:
                 if screen.remembers
                 else "no client will be put aside"
             )
-            yield f"screens: {screen.called()} compares {screen.fewest} updates at least, and {has}: {then}"
+            yield f"screens: {screen.name} compares {screen.fewest} updates at least, and {has}: {then}"
     rule = setup.experiment.method.rule
     if setup.updates < rule.fewest:
         yield (
-            f"method.rule: {rule.called()} takes {rule.fewest} updates at least to tell a bad one from the "
+            f"method.rule: {rule.name} takes {rule.fewest} updates at least to tell a bad one from the "
             f"others, and {has}: a bad one counts like any other"
         )

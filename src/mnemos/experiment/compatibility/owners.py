@@ -12,7 +12,7 @@ from mnemos.methods.part import server_steps, terms
 def _partial() -> str:
     """The names of the registered parts that are made for clients that stop early."""
     found = [("server step", kind) for kind in server_steps] + [("term", kind) for kind in terms]
-    return " or ".join(f"the {kind} {part.called()}" for kind, part in found if part.partial)
+    return " or ".join(f"the {kind} {part.name}" for kind, part in found if part.partial)
 
 
 LOCAL: Table[Experiment] = Table(
@@ -33,7 +33,7 @@ REMOTE: Table[Experiment] = Table(
         Row(
             "engine.deadline",
             lambda e: (
-                (f"{e.engine.train_seconds:g}", e.method.called())
+                (f"{e.engine.train_seconds:g}", e.method.name)
                 if e.engine.train_seconds is not None and not e.method.partial
                 else None
             ),
@@ -66,6 +66,11 @@ REMOTE: Table[Experiment] = Table(
             "clock",
             lambda e: named(e.clock, e.clock.own_protocol),
             "found {}, which changes how a round proceeds; owners are asked once a round, and remember that",
+        ),
+        Row(
+            "checkpoints.keep",
+            lambda e: str(e.checkpoints.keep or ""),
+            "found {}; owners keep what they remember for the newest checkpoints alone; allowed: 0",
         ),
         Row("faults", lambda e: bool(e.faults), "found some, which are a simulation's"),
         Row(

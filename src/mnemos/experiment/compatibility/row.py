@@ -68,19 +68,19 @@ def refuse(tables: Iterable[Table[S]], subject: S) -> None:
 
 def named(part: Part, wrong: bool) -> str:
     """The name of a part that is wrong; empty, if it isn't."""
-    return part.called() if wrong else ""
+    return part.name if wrong else ""
 
 
 def names(parts: Iterable[Part]) -> str:
     """The names of some parts."""
-    return " and ".join(part.called() for part in parts)
+    return " and ".join(part.name for part in parts)
 
 
 def first(parts: Iterable[Part]) -> str:
     """The name of the first of some parts; empty, if there are none."""
-    return next((part.called() for part in parts), "")
+    return next((part.name for part in parts), "")
 
 
 def those(registry: Registry[P], fit: Callable[[type[P]], bool]) -> Callable[[], str]:
     """Finds the names of the registered parts that fit."""
-    return lambda: ", ".join(kind.called() for kind in registry if fit(kind))
+    return lambda: ", ".join(kind.name for kind in registry if fit(kind))

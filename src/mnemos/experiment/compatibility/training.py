@@ -32,14 +32,14 @@ def _beside(setup: Setup) -> tuple[str, str] | None:
     """The first part with which clients send something beside the model, and the name of that."""
     for part in setup.experiment.method.parts:
         if sent := part.sends(setup.layout):
-            return part.called(), min(sent)
+            return part.name, min(sent)
     return None
 
 
 def _statistics(setup: Setup) -> tuple[str, str] | None:
     """The policy by which clients send buffers, and the first of these."""
     policy, buffers = setup.experiment.method.buffers, setup.layout.buffers
-    return (policy.called(), buffers[0].name) if policy.sent and setup.layout.buffer_size else None
+    return (policy.name, buffers[0].name) if policy.sent and setup.layout.buffer_size else None
 
 
 UPLOADS: Table[Setup] = Table(
@@ -161,6 +161,7 @@ def _ask_parts(setup: Setup) -> None:
                 part.draw(1, shape, torch.Generator())
     for position, fault in enumerate(experiment.faults):
         with naming(f"faults.{position}"):
+            fault.check_population(setup.held.clients)
             fault.check(layout, method.sends(layout), classes)
 
 
@@ -171,7 +172,7 @@ def check_measures(experiment: Experiment, dataset: Dataset, flow: Flow, layout:
     validations = sum(when.validates(round, experiment.rounds) for round in rounds) if held_out else 0
     tests = sum(when.tests(round, experiment.rounds) for round in rounds) if len(dataset.test) else 0
     for measure in experiment.measures:
-        with naming(f"measures.{measure.called()}"):
+        with naming(f"measures.{measure.name}"):
             measure.check(Occasions(flow, validations, tests, len(dataset.test), layout))
 
 

@@ -17,6 +17,7 @@ from mnemos.client.messages import TrainRequest
 from mnemos.clocks.event_schedule import EventSchedule, InFlight, Turn
 from mnemos.clocks.in_flight import ClientsInFlight, Versions
 from mnemos.engines.engine import Lost
+from mnemos.faults.asking import counted
 from mnemos.federation.groups import Group
 from mnemos.federation.protocols.protocol import RoundProtocol
 from mnemos.federation.retries import spoilt
@@ -73,8 +74,8 @@ class AsynchronousRounds(RoundProtocol):
                 for job in (*before.standing.in_flight, *turn.started)
                 if job.client not in replies and not self._vanishes(job)
             }
-            requests = self._group.requests(ctx, missing, {})
-            replies |= {reply.client: reply for reply in ctx.runner.run(requests)}
+            requests, train = self._group.requests(ctx, missing, {}), counted(ctx.runner.run, len(missing))
+            replies |= {reply.client: reply for reply in train(requests)}
         return replies
 
     def _vanishes(self, job: InFlight) -> bool:

@@ -7,7 +7,7 @@ this follows its algorithms 3 and 4.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -16,9 +16,11 @@ from torch import Tensor
 
 from mnemos.errors import ConfigError
 from mnemos.methods.exchange import Cohort, Weight
+from mnemos.methods.fit import Fit
 from mnemos.methods.method import methods
 from mnemos.methods.part import Weighting, weightings
 from mnemos.methods.presets.fedavg import FedAvg
+from mnemos.models.model import Model
 from mnemos.optim.local import Local
 from mnemos.ranks.layers import QUANTITIES, Name, network_value
 from mnemos.ranks.spectra import Spectra, ranked
@@ -57,6 +59,10 @@ class LayerMetric(Weighting):
     def by_upload(self) -> bool:
         """Its weight depends on its model."""
         return True
+
+    def fitting(self, model: Model) -> Mapping[str, Fit]:
+        """Linear layers, for a model that has no convolutions."""
+        return _linear_layers(self.name, model)
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """There must be something to rank."""
@@ -105,6 +111,11 @@ class LayerMetric(Weighting):
         return torch.tensor(found, dtype=torch.long), torch.tensor(
             [slot.size for slot in slots], dtype=torch.long
         )
+
+
+def _linear_layers(name: str, model: Model) -> Mapping[str, Fit]:
+    why = f"{name} uses the ranks of convolutions, and {model.name} has none"
+    return {} if model.convolutions else {"method.weighting.linear": Fit(True, why)}
 
 
 def _check_ranked(name: str, layout: Layout, linear: bool) -> None:
@@ -173,6 +184,10 @@ class NetworkRank(Weighting):
     def by_upload(self) -> bool:
         """Its weight depends on its model."""
         return True
+
+    def fitting(self, model: Model) -> Mapping[str, Fit]:
+        """Linear layers, for a model that has no convolutions."""
+        return _linear_layers(self.name, model)
 
     def check(self, layout: Layout, local: Local, classes: int) -> None:
         """There must be something to rank."""

@@ -118,11 +118,12 @@ class ControlVariates(Correction):
             return True
         found = [rate for _, rate in rates()]
         least, most = (1 / (update.steps * rate) if rate else math.inf for rate in (max(found), min(found)))
-        delta, rest = update.delta.double(), update.change[_C].double() + received[_C]
-        inverse = -(rest @ delta) / delta.square().sum().clamp_min(_TINY)  # of the K η that fits best
+        delta, change = update.delta.double(), update.change[_C].double()
+        rest, square = change + received[_C], delta @ delta
+        inverse = -(rest @ delta) / square.clamp_min(_TINY)  # of the K η that fits best
         inverse = inverse.clamp(least, most)
-        terms = update.change[_C], received[_C], delta * inverse
-        return bool((rest + terms[2]).norm() <= _ROUNDING * sum(term.double().norm() for term in terms))
+        sizes = change.norm() + received[_C].double().norm() + inverse * square.sqrt()
+        return bool(rest.addcmul_(delta, inverse).norm() <= _ROUNDING * sizes)
 
     def absorb(self, server: Server, aggregate: Aggregate) -> Server:
         """c + |S|/N · mean (cᵢ⁺ − cᵢ)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -11,10 +11,12 @@ from torch.func import grad, vjp
 
 from mnemos.errors import ConfigError
 from mnemos.methods.exchange import Batch, Client, Finished, Net, State, When
+from mnemos.methods.fit import Fit
 from mnemos.methods.method import methods
 from mnemos.methods.part import Correction, ServerStep, corrections, server_steps
 from mnemos.methods.presets.fedavg import FedAvg
 from mnemos.methods.presets.fedopt import ServerSgd
+from mnemos.models.model import Model
 from mnemos.objectives.objective import Loss
 from mnemos.optim.local import Local
 from mnemos.optim.sgd import Sgd
@@ -46,6 +48,10 @@ class KeepTrace(Correction):
     def traced(self) -> str | None:
         """The name of the vector that is taken back through the steps; None to first order."""
         return _GRADIENT if self.order == "exact" else None
+
+    def fitting(self, model: Model) -> Mapping[str, Fit]:
+        """Two epochs, of which the gradient of all samples replaces the last."""
+        return {"local.epochs": Fit(2, f"{self.name} takes its gradient in the last epoch", ("local.steps",))}
 
     def training(self, local: Local) -> Local:
         """One epoch less, because the gradient of all samples replaces the last epoch."""

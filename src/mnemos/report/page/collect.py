@@ -66,7 +66,7 @@ def as_data(gathered: Gathered) -> dict[str, Any]:
 
 
 def _title(groups: Sequence[RunGroup]) -> str:
-    names = dict.fromkeys(type(run_group.experiment.data).name for run_group in groups)
+    names = dict.fromkeys(run_group.experiment.data.title for run_group in groups)
     return f"Mnemos report: {', '.join(names)}" if names else "Mnemos report"
 
 

@@ -80,7 +80,7 @@ def _by_round(reading: RunReading) -> ByRound:
 
 def _names(sets: dict[str, list[RunGroup]]) -> dict[str, str]:
     """The label of each data set: its name, with a number if a name appears twice."""
-    names = {data: type(mine[0].experiment.data).name for data, mine in sets.items()}
+    names = {data: mine[0].experiment.data.title for data, mine in sets.items()}
     twice = len(set(names.values())) < len(names)
     return {
         data: f"{index}. {name}" if twice else name for index, (data, name) in enumerate(names.items(), 1)

@@ -15,10 +15,10 @@ from mnemos.errors import MnemosError
 from mnemos.experiment.experiment import Experiment, read_experiment
 from mnemos.experiment.overrides import parse_yaml
 from mnemos.federation.population import partition_samples
+from mnemos.plots.partition import label_counts, summarise
 from mnemos.report.blocks import Bars, BarView, Block, Stack, Text
 from mnemos.report.groups import RunGroup, in_words, no_code
 from mnemos.report.panel import Panel, panels
-from mnemos.report.plots.partition_plot import label_counts, summarise
 from mnemos.studies.estimate import environment
 
 
@@ -73,7 +73,7 @@ def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> BarView | s
     The result is cached, because a page that follows runs asks for it every few seconds.
     """
     asked = read_experiment(parse_yaml(experiment))
-    name = f"{type(asked.data).name}, {in_words(asked.partition.dump(), 'validation')}, seed {asked.seed}"
+    name = f"{asked.data.title}, {in_words(asked.partition.dump(), 'validation')}, seed {asked.seed}"
     if asked.not_imported:
         return f"The partition of {name} can't be shown: {no_code(asked)}."
     try:

@@ -57,7 +57,7 @@ class SignificancePanel(Panel):
     def _table(self, groups: Sequence[RunGroup], suffix: str) -> Table:
         order = sorted(groups, key=lambda group: -mean_of([*group.accuracies.values()]))
         references = order if len(order) <= self.most else order[:1]
-        data = type(groups[0].experiment.data).name
+        data = groups[0].experiment.data.title
         return Table(
             id=f"significance{suffix}",
             title="Differences over seeds" + (f", {data}" if suffix else ""),
@@ -117,6 +117,14 @@ def holm(values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(values) - rank) * values[index]))
         adjusted[index] = highest
     return adjusted
+
+
+def told_apart(group: RunGroup, groups: Sequence[RunGroup]) -> bool:
+    """Whether a group differs from each other one on its data set, with p < 0.05 after Holm's correction."""
+    others = [other for other in groups if other.data == group.data and other.id != group.id]
+    found = [paired(other.accuracies, group.accuracies).p for other in others if other.accuracies]
+    tested = [p for p in found if p is not None]
+    return len(tested) == len(found) > 0 and max(holm(tested)) < 0.05
 
 
 def _rows(reference: RunGroup, groups: Sequence[RunGroup], choice: int) -> Iterator[Row]:

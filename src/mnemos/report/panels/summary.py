@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from mnemos.report.average import mean_of
 from mnemos.report.blocks import Block, Cell, Column, Row, Table, dash, spread, whole
 from mnemos.report.groups import RunGroup
 from mnemos.report.panel import Panel, panels
+from mnemos.report.panels.significance import told_apart
 from mnemos.report.reading import RunReading
 
 
@@ -26,7 +28,8 @@ class SummaryPanel(Panel):
             return
         several = len({group.data for group in groups}) > 1
         best = best_groups(groups)
-        rows = [self._row(group, best) for group in groups]
+        apart = {group.id for group in groups if group.id in best and told_apart(group, groups)}
+        rows = [self._row(group, best, apart) for group in groups]
         labels = [
             Column("group"),
             Column("data"),
@@ -36,8 +39,8 @@ class SummaryPanel(Panel):
             Column("NC", "number", "runs that did not converge"),
             Column("seeds", "number"),
             Column("rounds", "number"),
-            Column("so far", "number", "newest accuracy of runs that have not ended, mean"),
-            Column("status"),
+            Column("so far", "number", "newest accuracy of runs that have not ended, mean", state=True),
+            Column("status", state=True),
         ]
         # Columns that would have the same content in all rows are left out.
         left_out = set() if several else {"data"}
@@ -60,7 +63,7 @@ class SummaryPanel(Panel):
             ),
         )
 
-    def _row(self, group: RunGroup, best: set[int]) -> tuple[Cell, ...]:
+    def _row(self, group: RunGroup, best: set[int], apart: set[int]) -> tuple[Cell, ...]:
         values = list(group.accuracies.values())
         going = [
             newest(reading) for reading in group.readings if reading.accuracy is None and not reading.diverged
@@ -69,11 +72,11 @@ class SummaryPanel(Panel):
         done = sorted({reading.rounds for reading in group.readings})
         rounds = str(done[0]) if len(done) == 1 else f"{done[0]} – {done[-1]}"
         asked = group.experiment.rounds
-        data = type(group.experiment.data).name
+        data = group.experiment.data.title
         return (
             Cell(group.label, group.label),
             Cell(data, data),
-            spread(values, diverged=group.diverged, best=group.id in best),
+            replace(spread(values, diverged=group.diverged, best=group.id in best), apart=group.id in apart),
             percent(max(values, default=None)),
             percent(min(values, default=None)),
             whole(group.diverged),

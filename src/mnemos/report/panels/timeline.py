@@ -18,10 +18,10 @@ from mnemos.experiment.overrides import parse_yaml
 from mnemos.federation.assembly import flow_of
 from mnemos.methods.presets.centralised import Centralised
 from mnemos.models.mixed import Mixed
+from mnemos.plots.timeline import shown_clients, summarise_tasks, task_names
 from mnemos.report.blocks import Block, Strip, Strips, StripView, Text
 from mnemos.report.groups import RunGroup, in_words, no_code
 from mnemos.report.panel import Panel, panels
-from mnemos.report.plots.timeline_plot import shown_clients, summarise_tasks, task_names
 from mnemos.studies.estimate import environment
 
 
@@ -88,7 +88,7 @@ def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> StripView |
     """
     asked = read_experiment(parse_yaml(experiment))
     options = asked.stream.dump()
-    name = f"{type(asked.data).name}, {in_words(options)}, seed {asked.seed}"
+    name = f"{asked.data.title}, {in_words(options)}, seed {asked.seed}"
     if asked.not_imported:
         return f"The tasks of {name} can't be shown: {no_code(asked)}."
     try:

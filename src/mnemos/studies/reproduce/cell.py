@@ -12,7 +12,8 @@ from mnemos.common.plain import number
 from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment
 from mnemos.report.average import mean_of, std_of
-from mnemos.runs.run import Run, find
+from mnemos.runs.find import find
+from mnemos.runs.run import Run
 from mnemos.runs.store import overall
 from mnemos.studies.study import Case
 

@@ -106,7 +106,7 @@ def _population(experiment: Experiment, scale: float) -> dict[str, Any]:
     clients = max(_FEWEST_CLIENTS, round(partition.clients * scale / _ALL_CLIENTS))
     if clients >= partition.clients:
         return {}
-    cohort = math.floor(experiment.participation * partition.clients + 1e-9)
+    cohort = max(1, math.floor(experiment.participation * partition.clients + 1e-9))
     least = min(_SMALLEST_COHORT, cohort)
     smaller = math.floor(experiment.participation * clients + 1e-9)
     return {

@@ -51,7 +51,7 @@ class Show(Part):
         """Make a sheet of numbers, and draw figures in `folder`."""
 
 
-shows: Registry[Show] = Registry("way to show", Show, "mnemos.studies.reproduce.shows")
+shows: Registry[Show] = Registry("way to show", Show, "mnemos.studies.reproduce.shows", "shows")
 
 
 def file_name(*names: str) -> str:

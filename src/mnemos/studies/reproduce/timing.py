@@ -76,7 +76,7 @@ def _load_offline(source: Source) -> Dataset | None:
 def _steps(experiment: Experiment, dataset: Dataset) -> float:
     """The number of local steps of all clients in all rounds."""
     partition, local, method = experiment.partition, experiment.local, experiment.method
-    learners = math.floor(experiment.participation * partition.clients + 1e-9)
+    learners = max(1, math.floor(experiment.participation * partition.clients + 1e-9))
     samples = len(dataset.train)
     if isinstance(method, Centralised) and method.budget == "client":
         learners = 1

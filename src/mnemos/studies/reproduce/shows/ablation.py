@@ -11,7 +11,7 @@ from pydantic import Field
 
 from mnemos.common.registry import Options
 from mnemos.experiment.experiment import Experiment
-from mnemos.report.plots.style import COLOURS, plain, save
+from mnemos.plots.style import COLOURS, plain, save
 from mnemos.studies.reproduce.cell import CellOutcome
 from mnemos.studies.reproduce.show import RecipeResults, Show, Shown, shows
 from mnemos.studies.reproduce.table import side_by_side

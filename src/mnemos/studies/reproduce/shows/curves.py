@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from mnemos.report.plots.curves import draw_curves
+from mnemos.plots.curves import draw_curves
 from mnemos.studies.reproduce.show import RecipeResults, Show, Shown, file_name, shows
 from mnemos.studies.reproduce.table import side_by_side
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment
 from mnemos.measures.forgetting import is_due
-from mnemos.report.plots.curves import draw_curves
+from mnemos.plots.curves import draw_curves
 from mnemos.runs.forgetting_matrix import measured_rounds
 from mnemos.studies.reproduce.show import RecipeResults, Show, Shown, file_name, shows
 from mnemos.studies.reproduce.shows._forgotten import forgetting_sheet

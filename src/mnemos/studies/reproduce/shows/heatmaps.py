@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from mnemos.report.plots.forgetting_maps import draw_heatmaps
+from mnemos.plots.forgetting_maps import draw_heatmaps
 from mnemos.runs.forgetting_matrix import measured_rounds
 from mnemos.studies.reproduce.scale import scaled_round
 from mnemos.studies.reproduce.show import RecipeResults, Show, Shown, file_name, shows

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from mnemos.data.load import load
 from mnemos.federation.population import partition_samples
-from mnemos.report.plots.partition_plot import draw_partition, summarise
+from mnemos.plots.partition import draw_partition, summarise
 from mnemos.studies.reproduce.show import RecipeResults, Show, Shown, file_name, shows
 from mnemos.studies.reproduce.table import Sheet
 

@@ -1,0 +1,1 @@
+"""Figures by matplotlib: curves, heat-maps, partitions, timelines."""

@@ -1,1 +1,0 @@
-"""Pictures by matplotlib: curves, heat-maps, partitions, timelines."""
