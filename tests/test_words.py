@@ -19,6 +19,35 @@ VAGUE = {"number", "one", "place", "which", "who"}
 """Names that say nothing of what a parameter or a loop variable stands for."""
 LONGEST = 350
 """Lines of a module."""
+ROOT = Path(__file__).parents[1]
+RIDDLES = re.compile(
+    "|".join(
+        [
+            r"can be (produced|made) again",
+            r"loop one writes first",
+            r"tables of the papers again",
+            r"Nothing else had to be said",
+            r"carry out all its code",
+            r"data that lie\b",
+            r"for who has\b",
+            r"(question|attempt)[^.|]{0,40} given up",
+            r"would be others than",
+            r"answers have a difference",
+            r"heard of by others",
+            r"to be there still",
+            r"how much likelier",
+            r"Who must not trust",
+            r"have nothing to say",
+            r"of what is more than noise",
+            r"[Ww]ho isn't heard of",
+            r"\b(clients|steps|epochs|bytes|seconds|milliseconds|once) a round\b",
+            r"\b(labels|logit|row|bar|folder) a (client|class)\b",
+            r"^#+ (Carry out|What comes of it|What goes wrong|Who dies|Whom it trusts|Have it back)$",
+        ]
+    ),
+    re.MULTILINE | re.IGNORECASE,
+)
+"""Phrases that readers had to read twice; plain ones have replaced them."""
 
 
 def trees() -> Iterator[tuple[str, ast.AST]]:
@@ -82,3 +111,18 @@ def test_parameters_and_loop_variables_have_telling_names():
 def test_a_module_fits_in_the_head():
     lengths = {path: len(path.read_text().splitlines()) for path in SOURCES.rglob("*.py")}
     assert not {path: length for path, length in lengths.items() if length > LONGEST}
+
+
+def test_documents_are_plain_english():
+    """The documents' prose, and what the command line and the report say, have none of the riddles."""
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+    said = [
+        path for room in ("cli", "display", "deployment", "report") for path in (SOURCES / room).rglob("*.py")
+    ]
+    texts = {
+        path: re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for path in documents
+    }
+    texts |= {path: re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in said}
+    found = [f"{path.name}: {hit[0]}" for path, text in texts.items() for hit in RIDDLES.finditer(text)]
+    assert not found

@@ -602,7 +602,7 @@ def test_a_run_without_clients_pauses_with_its_own_exit_code(command):
     assert (answer["status"], answer["rounds"], answer["exit_code"]) == ("paused", 0, PAUSED)
     assert ended.err.splitlines()[-1] == (
         "error: round 1 came to too few updates in 3 attempts (min_clients is 1): 12 dropped; "
-        f"'mnemos resume {answer['run']}' goes on"
+        f"'mnemos resume {answer['run']}' continues it"
     )
     again = command(f"resume {answer['run']}", PAUSED)
     assert "in 6 attempts" in again.err

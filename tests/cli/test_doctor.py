@@ -134,10 +134,10 @@ def test_packages_that_are_missing(command, monkeypatch):
 @pytest.mark.parametrize(
     ("card", "build", "words"),
     [
-        ("nvidia", "CPU", "there is a card or driver of NVIDIA, and this PyTorch is built for CPU"),
-        ("nvidia", "ROCm 6.4", "there is a card or driver of NVIDIA, and this PyTorch is built for ROCm 6.4"),
-        ("nvidia", "CUDA 12.8", "PyTorch is built for CUDA 12.8, and finds no device"),
-        ("kfd", "CPU", "there is a card or driver of AMD, and this PyTorch is built for CPU"),
+        ("nvidia", "CPU", "there is a NVIDIA card or driver, but this PyTorch is built for CPU"),
+        ("nvidia", "ROCm 6.4", "there is a NVIDIA card or driver, but this PyTorch is built for ROCm 6.4"),
+        ("nvidia", "CUDA 12.8", "PyTorch is built for CUDA 12.8, but finds no device"),
+        ("kfd", "CPU", "there is a AMD card or driver, but this PyTorch is built for CPU"),
     ],
 )
 def test_a_card_that_is_not_used(command, monkeypatch, tmp_path, card, build, words):
@@ -209,10 +209,7 @@ def test_a_data_folder_that_cannot_be_looked_into(command, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(folders, "_data_sets", refuse)
-    assert (
-        "can't be looked into (Permission denied); what to do: change its permissions"
-        in command("doctor").out
-    )
+    assert "can't be read (Permission denied); what to do: change its permissions" in command("doctor").out
 
 
 def test_it_imports_nothing_heavy_beside_pytorch(tmp_path):

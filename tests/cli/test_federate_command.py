@@ -109,7 +109,7 @@ def test_status_reads_both_sides_and_tells_supervisors(command, tmp_path):
         ("serve {file} --plain --owners 2 --superlink localhost:1", 2, "secret: a SuperLink that is running"),
         ("serve {file} --plain", 2, "owners: without keys the number of owners isn't known"),
         ("serve {file} rounds=0", 2, "rounds: found 0"),
-        ("serve {run}", 2, "it is no federation's run; 'mnemos resume' goes on with it"),
+        ("serve {run}", 2, "it isn't a federation's run; 'mnemos resume' continues it"),
         ("join --server localhost:1 --data {data}", 2, "keys: they are missing"),
         (
             "join --server localhost:1 --data nope.npz --plain",
@@ -128,7 +128,7 @@ def test_status_reads_both_sides_and_tells_supervisors(command, tmp_path):
             2,
             "device: there is no device 'cpu,cpu'",
         ),
-        ("join --server localhost:1 --data {data} --keys {home} --plain", 2, "keys: found some, and --plain"),
+        ("join --server localhost:1 --data {data} --keys {home} --plain", 2, "keys: found keys and --plain"),
         (
             "join --server localhost:abc --data {data} --plain",
             2,
@@ -181,7 +181,7 @@ def test_two_clients_can_not_have_one_folder(command, tmp_path, monkeypatch):
     monkeypatch.setattr("mnemos.deployment.join.reach", lambda *_: None)
     with locked(tmp_path / ".lock"):
         said = command(f"federate join --server localhost:1 --data {data} --plain --folder {tmp_path}", 2)
-    assert f"folder: found {tmp_path}, which another client is using; each has its own" in said.err
+    assert f"folder: found {tmp_path}, which another client is using; each needs its own" in said.err
 
 
 def test_two_owners_can_not_have_one_key(command, tmp_path):

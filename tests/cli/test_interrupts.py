@@ -26,13 +26,13 @@ def test_the_second_ends_all(capfd, monkeypatch):
         raise SystemExit(code)
 
     monkeypatch.setattr(os, "_exit", leave)
-    with acknowledged(lambda: "'mnemos resume here' goes on"):
+    with acknowledged(lambda: "'mnemos resume here' continues it"):
         with pytest.raises(KeyboardInterrupt):
             ctrl_c()
         with pytest.raises(SystemExit) as end:
             ctrl_c()
     assert end.value.code == 130
-    ended = "ended at once; finished rounds are saved; 'mnemos resume here' goes on\n"
+    ended = "ended at once; finished rounds are saved; 'mnemos resume here' continues it\n"
     assert capfd.readouterr().err.endswith(ended)
 
 

@@ -28,7 +28,7 @@ def test_a_file_that_an_experiment_starts_from(command, tmp_path):
     assert "pre-training: step 3/3, loss" in ended.err
     again = command(f"{TINY} --out again.safetensors")
     assert "pre-training" not in again.err  # from the cache
-    assert "accuracy on fractals that it hadn't seen" in again.out
+    assert "accuracy on unseen fractals" in again.out
     assert "start.path=again.safetensors" in again.out
     run = command(
         "run model.name=mlp model.hidden=[8] start.name=file start.path=again.safetensors --clients 5 "

@@ -46,7 +46,7 @@ def test_a_rule(command, run):
         ("--from 1 --without 8", "faults.0.who: found client 8; the clients are 0 to 7"),
         ("--from 1 --reweight 12", "reweight: found '12'; expected a client and a factor, such as 12=0.1"),
         ("--from 1 --rule meen", "method.rule: there is no rule 'meen'; did you mean 'mean'"),
-        ("--from 1 --change seed=1", "seed: a branch goes on with its parent's"),
+        ("--from 1 --change seed=1", "seed: a branch keeps its parent's"),
     ],
 )
 def test_wrong_words(command, run, words, sentence):

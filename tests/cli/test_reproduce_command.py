@@ -96,7 +96,7 @@ def test_the_list_estimates_on_request_alone(command, tmp_path: Path, monkeypatc
     ("words", "code", "sentence"),
     [
         ("wsm/tabel-3", 2, "error: there is no recipe 'wsm/tabel-3'; did you mean 'wsm/table-3'?"),
-        ("", 2, "error: it takes the name of a recipe, or --list"),
+        ("", 2, "error: name a recipe, or use --list"),
         ("wsm/table-3 --estimate", 2, "error: estimate: it goes with --list"),
         ("wsm/table-3 --scale 0", 2, "error: scale: found 0; allowed: > 0 and ≤ 1"),
         ("wsm/table-3 --scale 2", 2, "error: scale: found 2; allowed: > 0 and ≤ 1"),

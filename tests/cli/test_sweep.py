@@ -84,7 +84,7 @@ def test_an_interruption_says_how_to_go_on(command, monkeypatch):
 
     monkeypatch.setattr(sweep, "carry_out", interrupt)
     ended = command("sweep rates.yaml --json", 130)
-    assert "the same command goes on" in ended.err
+    assert "the same command continues" in ended.err
     assert (ended.json["status"], ended.json["exit_code"]) == ("interrupted", 130)
 
 

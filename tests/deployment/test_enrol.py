@@ -11,7 +11,7 @@ from mnemos.errors import DataError
     ("tasks", "words"),
     [
         ("[[0, 2]]", "north has 3 training samples, and says tasks of others"),
-        ("[[10, 3]]", "north says tasks of classes that there aren't: there are 10"),
+        ("[[10, 3]]", "north names tasks of classes that don't exist: there are 10"),
         ("[[1e30, 3]]", "north describes its data wrongly: tasks.0.0"),
         ("[]", "north describes its data wrongly: tasks"),
     ],

@@ -152,11 +152,11 @@ def test_a_federation_whose_server_is_killed_comes_to_the_same_model(home, port,
         with started(again):
             done = again.ended()
         assert done.code == 0, done.err
-        assert "going on with" in done.err + done.out
+        assert "continuing" in done.err + done.out
     assert (mallory.code, plain.code) == (1, 1)
     assert "doesn't let mallory in: it doesn't know the key" in mallory.err + mallory.out
     assert stranger in mallory.err
-    assert "doesn't take a plain connection" in plain.err + plain.out
+    assert "doesn't accept a plain connection" in plain.err + plain.out
     (path,) = (home / "killed").glob("*/model.safetensors")
     for name, owner in zip("abc", owners, strict=True):
         wait_for(lambda owner=owner: "finished after 4 rounds" in owner.err, f"the end at {name}")
@@ -191,7 +191,7 @@ def test_a_round_goes_on_without_a_node_that_is_killed(home, port, owners, gate)
     last = metrics[metrics["round"] == 2]
     dropped = last[last["name"].str.startswith("dropped")]
     assert dropped["client"].tolist() == [1]
-    assert "round 2 goes on without b: " in done.err
+    assert "round 2 continues without b: " in done.err
     known = json.loads((path.parent / "owners.json").read_text())["owners"]
     assert {name: owner["answered"] for name, owner in known.items()} == {"a": 2, "b": 1, "c": 2}
     assert known["b"]["state"] in ("dropped", "gone")

@@ -223,7 +223,7 @@ def test_owners_are_waited_for_and_those_who_can_not_take_part_are_told_of(tmp_p
     link, said = GridLink(Grid(nodes), {1: "a", 2: "b"}), []
     body = question(experiment([path]))
     assert _gather(link, body, Wait(1, 5.0), said.append, None)["a"].train > 30
-    with pytest.raises(PausedError, match=r"1 of 2 owners have come within 0 s \(a\)"):
+    with pytest.raises(PausedError, match=r"1 of 2 owners have joined within 0 s \(a\)"):
         _gather(link, body, Wait(2, 0.0), said.append, None)
     assert said[1].startswith("a has joined: 5")
     assert said[0] == said[2] == "b can't take part: its data can't be used"  # names of files stay there
@@ -279,7 +279,7 @@ def test_one_who_comes_first_with_other_data_does_not_keep_the_others_out(monkey
         "c has joined: 55 samples",
         misfit,
     ]
-    words = f"2 of 3 owners have come within 0 s (b, c); {misfit}; they can join"
+    words = f"2 of 3 owners have joined within 0 s (b, c); {misfit}; they can join"
     with pytest.raises(PausedError, match=re.escape(words)):
         _gather(link, body, Wait(3, 0.0), say, None)
 
@@ -292,8 +292,8 @@ def test_a_run_goes_on_with_enough_of_its_owners_when_the_others_do_not_come(tmp
     body = question(experiment([]))
     found = _gather(link, body, Wait(3, 0.0), said.append, None, Members(owners, 2))
     assert found.keys() == {"a", "c"}
-    assert said[-1] == "going on without b, who may come later"
-    with pytest.raises(PausedError, match=r"2 of 3 owners have come within 0 s \(a, c\)"):
+    assert said[-1] == "continuing without b, who may join later"
+    with pytest.raises(PausedError, match=r"2 of 3 owners have joined within 0 s \(a, c\)"):
         _gather(link, body, Wait(3, 0.0), said.append, None, Members(owners, 3))
 
 

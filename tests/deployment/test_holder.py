@@ -431,7 +431,7 @@ def test_samples_that_there_are_not_are_refused(tmp_path):
     holder, task = asked(tmp_path)
     for samples in ([-1], [10**6], [[0, 1]], [0.5]):
         wrong = replace(task, samples=torch.tensor(samples))
-        with pytest.raises(DataError, match=r"samples that there aren't|samples: found"):
+        with pytest.raises(DataError, match=r"samples that don't exist|samples: found"):
             holder.answer("train", "run", wrong.to_bytes())
 
 
@@ -439,7 +439,7 @@ def test_the_server_can_not_have_a_client_change_its_samples(tmp_path):
     """Neither take classes for others, nor put the mark of a backdoor on some of them."""
     holder, task = asked(tmp_path)
     for changes in ({"label_map": torch.tensor([1, 0])}, {"trigger": Trigger()}):
-        with pytest.raises(DataError, match="the server asks for other labels than those that samples have"):
+        with pytest.raises(DataError, match="the server asks for labels that the samples don't have"):
             holder.answer("train", "run", replace(task, **changes).to_bytes())
 
 
@@ -475,7 +475,7 @@ def test_other_samples_of_the_same_number_are_noticed(tmp_path):
     _read.cache_clear()
     _fingerprint.cache_clear()
     later = replace(task, round=2, state={ROUND: torch.tensor(1.0)})
-    with pytest.raises(DeclinedError, match="its data has changed since the run began: samples are others"):
+    with pytest.raises(DeclinedError, match="its data has changed since the run began: the samples differ"):
         holder.answer("train", "run", later.to_bytes())
     holder.answer("train", "run", task.to_bytes())
     holder.answer("train", "run", later.to_bytes())
@@ -483,7 +483,7 @@ def test_other_samples_of_the_same_number_are_noticed(tmp_path):
 
 def test_a_memory_that_is_gone_is_said_to_be(tmp_path):
     holder, task = asked(tmp_path, method="scaffold")
-    with pytest.raises(DataError, match="what was remembered after round 7 is gone"):
+    with pytest.raises(DataError, match="the state after round 7 is gone"):
         holder.answer("train", "run", replace(task, state={ROUND: torch.tensor(7.0)}).to_bytes())
 
 

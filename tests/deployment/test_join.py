@@ -61,7 +61,7 @@ def test_who_was_let_in_at_last_waits_for_its_server_as_long_as_it_takes(tmp_pat
     assert [line[: len(trying)] for line in said] == [
         trying,
         "a takes part with a.npz at far:1; Ctrl-C ends it",
-        "far:1 doesn't answer any more; waiting for it",
+        "far:1 no longer answers; waiting for it",
         "far:1 answers again",
         "the connection to far:1 is lost; trying again",
         trying,

@@ -56,11 +56,11 @@ def test_owners_are_awaited_come_go_and_come_back(roster, tmp_path, shown):
     roster.rejected("a", "not finite")
     assert states(run / "owners.json") == {"a": ("here", ""), "b": ("here", ""), "c": ("awaited", "")}
     assert shown == [
-        "warning: round 1 goes on without b: timeout",
+        "warning: round 1 continues without b: timeout",
         "warning: b is gone: its connection is lost",
-        "warning: round 2 goes on without b: not connected",
+        "warning: round 2 continues without b: not connected",
         "b is back",
-        "warning: round 2 goes on without the update of a: not finite",
+        "warning: round 2 continues without the update of a: not finite",
     ]
     owner = json.loads((run / "owners.json").read_text())["owners"]["b"]
     assert (owner["answered"], owner["dropped"], owner["rejected"]) == (0, 2, 0)
@@ -84,7 +84,8 @@ def test_who_is_refused_is_named_once_by_name_or_fingerprint(roster, tmp_path, s
     assert shown == [
         f"warning: refused: a client with an unknown key ({fingerprint(stranger)}); its public half isn't in "
         f"{tmp_path}/owners",
-        "warning: a second client with the key of b isn't let in while the first is connected; one that was "
+        "warning: a second client with the key of b isn't admitted while the first is connected; one that "
+        "was "
         "killed counts as connected for a minute",
     ]
     assert list(json.loads((tmp_path / "federation.json").read_text())["strangers"]) == [

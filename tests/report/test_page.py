@@ -206,7 +206,7 @@ def test_layers_and_weights(opened: Open, report: Path) -> None:
         assert page.locator("#block-weights .stacks li").all_text_contents() == [
             f" client {client}" for client in range(4)
         ]
-        assert column(page, "weights-table", "clients a round") == ["4"] * 6
+        assert column(page, "weights-table", "clients per round") == ["4"] * 6
         page.fill("#search", "ce")
         expect(page.locator("#block-weights .nothing")).to_be_visible()
 

@@ -110,8 +110,8 @@ def test_which_accuracy_is_told(tmp_path: Path) -> None:
     validated = write_run(
         tmp_path / "b", not_tested, rows=overall("validation_accuracy", {50: 0.6}), accuracy=0.6
     )
-    assert "alone: test accuracy after the last round, mean" in blocks("summary", tested)[0].text
-    assert "alone: validation accuracy, mean" in blocks("summary", validated)[0].text
+    assert "seed: test accuracy after the last round, mean" in blocks("summary", tested)[0].text
+    assert "seed: validation accuracy, mean" in blocks("summary", validated)[0].text
     both = blocks("summary", tested, validated)[0].text
     assert "after the last round (validation accuracy of runs that weren't tested), mean" in both
 
@@ -355,7 +355,7 @@ def test_layers_without_a_number_are_not_drawn(tmp_path: Path) -> None:
 def test_a_negative_number_of_a_network_is_explained(tmp_path: Path) -> None:
     """ln √(Σ x² / n), the default, is negative for effective ranks below 1."""
     layers, _ = blocks("ranks", write_run(tmp_path / "a", rows=[rank(1, "a", 0.7), rank(1, None, -0.3)]))
-    assert "By default that is the logarithm of their root mean square, which is negative" in layers.note
+    assert "by default, the logarithm of their root mean square, which is negative" in layers.note
 
 
 def test_learning_metrics_of_clients_models(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_weights_of_mixed_models_are_beside_their_own_group(tmp_path: Path) -> N
 
 
 def test_weights_of_many_clients_are_the_ends_and_the_middle(tmp_path: Path) -> None:
-    """Three of twelve clients a round."""
+    """Three of twelve clients per round."""
     shares = (0.1, 0.3, 0.6)
     rows = [weight(n, 3 * (n - 1) + k, share) for n in range(1, 5) for k, share in enumerate(shares)]
     table, clients = blocks("weights", write_run(tmp_path / "a", rows=rows))
@@ -532,7 +532,7 @@ def test_significance(tmp_path: Path) -> None:
     (table,) = blocks("significance", *runs)
     p = f"{1 - math.sqrt(12 / 14):.3f}"
     assert texts(table) == [
-        ["fedavg + ce, local.lr=0.2", "−2.00", "−4.48", "+0.48", p, p, "3", "not told apart"],
+        ["fedavg + ce, local.lr=0.2", "−2.00", "−4.48", "+0.48", p, p, "3", "no significant difference"],
         ["fedavg + ce, local.lr=0.4", "−41.00", "–", "–", "–", "–", "1", "one common seed: no test"],
     ]
     assert isinstance(table, Table)
@@ -567,7 +567,7 @@ def test_a_run_without_a_round_does_not_count_as_rounds(tmp_path: Path) -> None:
     begun = write_run(tmp_path / "b", {"rounds": 2, "seed": 1}, status="interrupted", rounds=0)
     table, _ = blocks("cost", done, begun)
     row = dict(zip(heads(table), texts(table)[0], strict=True))
-    assert (row["up a round"], row["down a round"], row["rounds"]) == ("1 MB", "3 MB", "1")
+    assert (row["up per round"], row["down per round"], row["rounds"]) == ("1 MB", "3 MB", "1")
 
 
 def test_units() -> None:

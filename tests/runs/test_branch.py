@@ -115,8 +115,8 @@ def test_changes(tmp_path):
     [
         (Branching(9), "found round 9; the run has rounds 0 to 6"),
         (Branching(6), "rounds: found 6, and the branch begins after round 6"),
-        (Branching(2, {"seed": 1}), "seed: a branch goes on with its parent's"),
-        (Branching(2, {"partition.alpha": 1.0}), "partition: a branch goes on with its parent's"),
+        (Branching(2, {"seed": 1}), "seed: a branch keeps its parent's"),
+        (Branching(2, {"partition.alpha": 1.0}), "partition: a branch keeps its parent's"),
         (Branching(2, without=(8,)), "faults.0.who: found client 8; the clients are 0 to 7"),
         (Branching(2, {"method.los": "wsm"}), "method.los: unknown field"),
     ],

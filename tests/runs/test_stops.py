@@ -51,7 +51,7 @@ def test_a_directory_that_is_moved(tmp_path):
         line = sentence(process, tmp_path)
     assert line == (
         f"runs/{run.path.name}: its directory was moved during the run, to {tmp_path}/moved, where the "
-        f"finished rounds are; 'mnemos resume {tmp_path}/moved' goes on"
+        f"finished rounds are; 'mnemos resume {tmp_path}/moved' continues it"
     )
     assert not run.path.exists()
     moved = Run.at(tmp_path / "moved")
@@ -120,7 +120,7 @@ def test_a_full_disk(tmp_path, tiny):
         line = sentence(process, tmp_path)
     assert line == (
         f"{run.path}: the disk has no room left (No space left on device); free some; finished rounds are "
-        f"saved, and 'mnemos resume {run.path}' goes on"
+        f"saved, and 'mnemos resume {run.path}' continues it"
     )
     assert (run.status.status, run.status.rounds) == ("failed", 5)
     assert run.status.message == line

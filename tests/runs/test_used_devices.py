@@ -71,7 +71,7 @@ def test_without_its_device_a_run_does_not_go_on(run, tmp_path):
     how = ended("resume", "runs/made", "--rounds", 5, cwd=tmp_path, code=2)
     assert how.err == (
         "error: engine.device: the run was made on pretend:0 (Pretend accelerator 0), which isn't here; "
-        "there is cpu; 'mnemos resume runs/made --device cpu' goes on there, with other last bits\n"
+        "there is cpu; 'mnemos resume runs/made --device cpu' continues there, with different last bits\n"
     )
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
 

@@ -14,7 +14,7 @@ from mnemos.runs.run import Run
 LONG = 600.0
 """Seconds beyond which rounds are played again only with `--yes`."""
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Play rounds again however long it takes.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Replay rounds, however long it takes.")]
 
 
 def check_length(run: Run, first: int, last: int, *, yes: bool) -> None:
@@ -26,6 +26,6 @@ def check_length(run: Run, first: int, last: int, *, yes: bool) -> None:
     begin = nearest(run, first - 1)
     where = f"from the checkpoint of round {begin}" if begin else "from the start, as no checkpoint was kept"
     raise ConfigError(
-        f"{run.path}: playing rounds {begin + 1} to {last} again, {where}, takes about {duration(seconds)}; "
-        "--yes does it, and with checkpoints.keep a run can be played again faster"
+        f"{run.path}: replaying rounds {begin + 1} to {last}, {where}, takes about {duration(seconds)}; "
+        "--yes does it, and checkpoints.keep makes replaying faster"
     )

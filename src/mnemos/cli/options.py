@@ -25,9 +25,7 @@ Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Jobs = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="Runs at once; if not given, one a device, or one a core where they train on the CPU."
-    ),
+    typer.Option(min=1, help="Runs at once; by default one per device, or one per core on the CPU."),
 ]
 Device = Annotated[
     str | None,
@@ -36,13 +34,13 @@ Device = Annotated[
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be run and how long it would take; run nothing.")
+    bool, typer.Option("--dry-run", help="Show what would run and how long it would take; run nothing.")
 ]
 Track = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SINK[:OPTION=VALUE,...]",
-        help="Also send results to csv, tensorboard, mlflow or wandb; can be given several times.",
+        help="Also send results to csv, tensorboard, mlflow or wandb; repeat it for several.",
     ),
 ]
 

@@ -84,17 +84,17 @@ def _going_on(observer: Observer, options: Sequence[str]) -> str:
 
 
 def goes_on(command: str) -> str:
-    """`'mnemos resume here' goes on`; a command that has quotes itself is put where it can be copied."""
-    return f"'{command}' goes on" if "'" not in command else f"to go on: {command}"
+    """`'mnemos resume here' continues it`; a command that has quotes itself is put where it can be copied."""
+    return f"'{command}' continues it" if "'" not in command else f"to continue: {command}"
 
 
 @contextmanager
 def interruptible(
-    as_json: bool, left: str = "what was finished is saved, and the same command goes on"
+    as_json: bool, left: str = "finished work is saved, and the same command continues"
 ) -> Iterator[None]:
     """Around work that Ctrl-C may interrupt: print `left`, which says what is kept, and exit with 130."""
     try:
-        with acknowledged(lambda: "the same command goes on"):
+        with acknowledged(lambda: "the same command continues"):
             yield
     except KeyboardInterrupt:
         sentence = f"interrupted; {left}"
@@ -155,5 +155,5 @@ def report_run(run: Run, as_json: bool, options: Sequence[str] = ()) -> None:
         report = shlex.join(["mnemos", "report", str(run.path)])
         typer.echo(f"next:  {report}   (curves, tables and settings on one page)")
     else:
-        typer.echo(f"next:  {resume_command(run, options)} --rounds {2 * status.rounds}   (go on for longer)")
+        typer.echo(f"next:  {resume_command(run, options)} --rounds {2 * status.rounds}   (train for longer)")
     typer.echo(f"       {shlex.join(['mnemos', 'runs', str(run.path.parent)])}   (all runs here)")

@@ -20,7 +20,7 @@ from mnemos.studies.study import Study
 Show = Annotated[
     bool,
     typer.Option(
-        "--show", help="Print the whole experiment, with what differs from the defaults marked; run nothing."
+        "--show", help="Print the whole experiment, with changes from the defaults marked; run nothing."
     ),
 ]
 

@@ -110,7 +110,7 @@ def _rejoin(run: Run, link: GridLink, wait: Wait, say: Say) -> Flower:
     """Wait for the owners of a run that is resumed; returns the run's engine."""
     experiment = run.load()
     data, engine = check_run(run)
-    say(f"going on with {run.path} after round {run.saved_rounds}")
+    say(f"continuing {run.path} after round {run.saved_rounds}")
     link.clients, link.run = tuple(owner.owner for owner in data.owners), _memory(experiment)
     link.rounds = experiment.rounds
     asked = experiment.model_copy(update={"data": data.asked})
@@ -124,7 +124,7 @@ def check_run(run: Run) -> tuple[Elsewhere, Flower]:
     """The data and the engine of a federation's run; a ConfigError for any other run."""
     data, engine = run.experiment.data, run.experiment.engine
     if not (isinstance(data, Elsewhere) and isinstance(engine, Flower)):
-        raise ConfigError(f"{run.path}: it is no federation's run; 'mnemos resume' goes on with it")
+        raise ConfigError(f"{run.path}: it isn't a federation's run; 'mnemos resume' continues it")
     return data, engine
 
 
@@ -178,7 +178,7 @@ def _gather(
             return found
         if time.monotonic() > end:
             if members is not None and len(found) >= members.fewest:
-                say(f"going on without {_listed(members.owners.keys() - found.keys())}, who may come later")
+                say(f"continuing without {_listed(members.owners.keys() - found.keys())}, who may join later")
                 return found
             raise gathering.too_few(wait)
         time.sleep(_LOOK)
@@ -241,11 +241,11 @@ class _Gathering:
         """The error for too few owners, which says who has come and what is wrong with others."""
         here = f" ({_listed(self._found)})" if self._found else ""
         awaited = self._watcher.awaited
-        missing = f"{_listed(awaited)} haven't come; " if len(awaited) > 1 else ""
-        missing = f"{awaited[0]} hasn't come; " if len(awaited) == 1 else missing
+        missing = f"{_listed(awaited)} haven't joined; " if len(awaited) > 1 else ""
+        missing = f"{awaited[0]} hasn't joined; " if len(awaited) == 1 else missing
         reasons = "".join(f"{sentence}; " for sentence in self._wrong.values())
         return PausedError(
-            f"{len(self._found)} of {wait.owners} owners have come within {wait.seconds:g} s{here}; "
+            f"{len(self._found)} of {wait.owners} owners have joined within {wait.seconds:g} s{here}; "
             f"{missing}{reasons}they can join before the server is started again"
         )
 

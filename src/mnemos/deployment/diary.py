@@ -60,7 +60,9 @@ class Diary:
 
     def described(self, samples: int) -> None:
         """The server was told about the owner's data."""
-        self._tell(f"the server has asked what the data is like: {samples} samples, their shape and classes")
+        self._tell(
+            f"the server asked for a description of the data: {samples} samples, their shape and classes"
+        )
 
     def trained(self, samples: int, steps: int, loss: float, seconds: float) -> None:
         """The client has trained in a round."""

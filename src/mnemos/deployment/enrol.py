@@ -115,12 +115,12 @@ def _engine(experiment: Experiment) -> Flower:
 def _told(owner: Owner, answer: bytes | None, classes: int) -> Owner:
     """The owner with the tasks of its samples, from its answer."""
     if answer is None:
-        raise DataError(f"{owner.owner} has said nothing of its tasks")
+        raise DataError(f"{owner.owner} hasn't described its tasks")
     found = _parsed(owner.owner, _Tasks, read_answer(owner.owner, answer)).tasks
     if sum(count for _, count in found) != owner.train:
         raise DataError(f"{owner.owner} has {owner.train} training samples, and says tasks of others")
     if max(label for label, _ in found) >= classes:
-        raise DataError(f"{owner.owner} says tasks of classes that there aren't: there are {classes}")
+        raise DataError(f"{owner.owner} names tasks of classes that don't exist: there are {classes}")
     return owner.model_copy(update={"tasks": found})
 
 

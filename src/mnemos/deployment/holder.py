@@ -158,7 +158,7 @@ class Holder:
         _check_indices(request.samples, len(dataset.train))
         _check_indices(request.held_out, len(dataset.train))
         if request.label_map is not None or request.trigger is not None:
-            raise DataError("the server asks for other labels than those that samples have")
+            raise DataError("the server asks for labels that the samples don't have")
         request = replace(request, plan=self._own(request.plan))
         if self._trainer is None or self._trainer[0] != request.plan:
             self._trainer = request.plan, Trainer(request.plan, dataset, self.device)
@@ -231,7 +231,7 @@ class Holder:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, found.encode())
         elif file.read_text() != found:
-            raise DeclinedError("its data has changed since the run began: samples are others", CHANGED)
+            raise DeclinedError("its data has changed since the run began: the samples differ", CHANGED)
 
 
 @contextmanager
@@ -287,7 +287,7 @@ class _Memory:
         try:
             return unpack(self._file(round).read_bytes(), "state")[2]["state"]
         except FileNotFoundError:
-            raise DeclinedError(f"what was remembered after round {round} is gone", FORGOTTEN) from None
+            raise DeclinedError(f"the state after round {round} is gone", FORGOTTEN) from None
 
     def keep(self, round: int, state: State, last: int, oldest: int) -> None:
         """Keep the state after `round`, and delete states that aren't needed any more.
@@ -321,7 +321,7 @@ def _check_indices(indices: Tensor, size: int) -> None:
     """Raise a DataError unless these are indices of `size` samples."""
     wrong = indices.dtype != torch.int64 or indices.ndim != 1
     if wrong or (len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < size)):
-        raise DataError(f"the server asks for samples that there aren't: there are {size}")
+        raise DataError(f"the server asks for samples that don't exist: there are {size}")
 
 
 def _check_run(run: str) -> None:

@@ -31,7 +31,7 @@ def write_app(folder: Path) -> None:
 def write_federation(folder: Path) -> None:
     """Write the app, an experiment to begin with, a guide, and files for systemd and containers."""
     if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} isn't empty; a federation wants a folder of its own")
+        raise ConfigError(f"{folder} isn't empty; a federation needs its own folder")
     _write(folder, {**_FILES, **_SERVICES, "experiment.yaml": "experiment.yaml", "README.md": "README.md"})
     (folder / "data").mkdir()
 

@@ -45,7 +45,7 @@ def join(server: str, holder: Holder, folder: Path, keys: Path | None, patience:
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock") as own:
         if not own:
-            raise ConfigError(f"found {folder}, which another client is using; each has its own", "folder")
+            raise ConfigError(f"found {folder}, which another client is using; each needs its own", "folder")
         take_part(server, holder, folder, keys, say)
 
 
@@ -117,7 +117,7 @@ class _Pulse:
             if there:
                 self._say(f"{self._server} answers again")
             else:
-                warn(self._say, f"{self._server} doesn't answer any more; waiting for it")
+                warn(self._say, f"{self._server} no longer answers; waiting for it")
 
 
 def _unknown(server: str, keys: Path | None) -> str:
@@ -146,9 +146,7 @@ def check(data: str, keys: Path | None) -> None:
     for name in (OWNER_KEY, CA) if keys is not None else ():
         assert keys is not None
         if not (keys / name).is_file():
-            raise ConfigError(
-                f"{keys} has no file '{name}'; it is what the server's side has handed out", "keys"
-            )
+            raise ConfigError(f"{keys} has no file '{name}'; the server's operator hands it out", "keys")
 
 
 def reach(server: str, keys: Path | None, patience: float, say: Say) -> None:
@@ -167,7 +165,7 @@ def announce(server: str, keys: Path | None, warn: Callable[[str], None]) -> Non
     """Warn about certificates that expire soon: the server's own, and that of the federation's authority."""
     if keys is None:
         return
-    found = {f"{keys / CA}, by which you know the server,": (keys / CA).read_bytes()}
+    found = {f"{keys / CA}, which identifies the server,": (keys / CA).read_bytes()}
     host, _, port = server.rpartition(":")
     with suppress(OSError, ValueError):  # `reach` says what is wrong with the server
         shown = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=5)

@@ -58,7 +58,7 @@ def renew_server(home: Path, hosts: Iterable[str], days: int) -> None:
             f"{home / CA_KEY} and {home / CA} can't be read, and a new certificate needs both", "host"
         ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{home / CA_KEY}: not a key that Mnemos has made", "host")
+        raise ConfigError(f"{home / CA_KEY}: not a key made by Mnemos", "host")
     _write_server(home, *_server(hosts, days, ca, key))
 
 
@@ -157,7 +157,7 @@ def public_keys(home: Path) -> dict[str, bytes]:
         except (ValueError, UnsupportedAlgorithm):
             raise ConfigError(f"{file}: not a public key in OpenSSH's form") from None
         if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise ConfigError(f"{file}: not a key on an elliptic curve of NIST's, as Flower wants it")
+            raise ConfigError(f"{file}: not a key on a NIST elliptic curve, which Flower needs")
         known = key.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
         if known in found.values():
             raise ConfigError(f"{file}: another owner in the folder has the same key")

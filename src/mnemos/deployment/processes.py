@@ -179,7 +179,7 @@ def check_free(host: str, port: int) -> None:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise MnemosError(
-                f"{host}:{port} is in use already; --port takes another, --superlink uses that one"
+                f"{host}:{port} is already in use; --port chooses another, --superlink uses that one"
             ) from None
         raise ConfigError(
             f"found {host}, port {port}; the server can't listen there ({error.strerror})", "host"
@@ -218,7 +218,7 @@ def answers(address: str, certificate: Path | None) -> bool:
     except http.client.InvalidURL:
         raise ConfigError(f"found {address}; expected: HOST:PORT", "server") from None
     except http.client.HTTPException:
-        raise MnemosError(f"{address} doesn't take a plain connection") from None
+        raise MnemosError(f"{address} doesn't accept a plain connection") from None
     except OSError as error:
         _check_tls(address, error, plain=certificate is None)
         return False
@@ -228,8 +228,8 @@ def _check_tls(address: str, error: OSError, *, plain: bool) -> None:
     """Raise a MnemosError if a connection failed because of TLS; return if the server can't be reached."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, ssl.SSLCertVerificationError):
-        raise MnemosError(f"{address} isn't who it should be: {cause.verify_message}") from None
+        raise MnemosError(f"{address} isn't the expected server: {cause.verify_message}") from None
     if isinstance(cause, ssl.SSLError):
         raise MnemosError(f"{address} doesn't speak TLS") from None
     if isinstance(cause, ConnectionResetError) and plain:
-        raise MnemosError(f"{address} doesn't take a plain connection") from None
+        raise MnemosError(f"{address} doesn't accept a plain connection") from None

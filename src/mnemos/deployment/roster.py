@@ -96,7 +96,7 @@ class Roster(Watcher):
 
     def rejected(self, name: str, why: str) -> None:
         """An owner's update was put aside."""
-        self._say.warn(f"round {self._round + 1} goes on without the update of {name}: {why}")
+        self._say.warn(f"round {self._round + 1} continues without the update of {name}: {why}")
         with self._lock:
             self.standing.owners.setdefault(name, OwnerState(since=_now())).rejected += 1
             self._write()
@@ -123,7 +123,7 @@ class Roster(Watcher):
         """The round that goes on has to do without an owner."""
         known = self.standing.owners.setdefault(name, OwnerState())
         known.dropped += 1
-        self._say.warn(f"round {self._round + 1} goes on without {name}: {why}")
+        self._say.warn(f"round {self._round + 1} continues without {name}: {why}")
         self._set(name, "gone" if known.state == "gone" else "dropped", why)
 
     def heard(self, line: str) -> None:
@@ -138,7 +138,7 @@ class Roster(Watcher):
         names = [name for name, known in self._keys.items() if known == key]
         if names:
             sentence = (
-                f"a second client with the key of {names[0]} isn't let in while the first is connected; "
+                f"a second client with the key of {names[0]} isn't admitted while the first is connected; "
                 "one that was killed counts as connected for a minute"
             )
         else:

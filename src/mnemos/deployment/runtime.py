@@ -210,7 +210,7 @@ def serving(door: Door, run: int, timeout: float = 60.0) -> Iterator[Grid]:
             yield grid
         status = SubStatus.COMPLETED
     except httpx.HTTPError as error:
-        raise MnemosError(f"the SuperLink at {door.address} doesn't answer any more ({error})") from error
+        raise MnemosError(f"the SuperLink at {door.address} no longer answers ({error})") from error
     except RunNotRunningException as error:
         raise MnemosError(f"the run on the SuperLink at {door.address} was stopped") from error
     finally:
@@ -235,7 +235,9 @@ def _token(door: Door, run: int, timeout: float) -> str:
             if found.token and found.task.run_id == run:
                 return str(found.token)
             time.sleep(_POLL)
-    raise MnemosError(f"the SuperLink at {door.address} has given no leave to serve within {timeout:g} s")
+    raise MnemosError(
+        f"the SuperLink at {door.address} hasn't allowed this server to serve within {timeout:g} s"
+    )
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class Branching:
         experiment = parent.override(self.changes)
         for name in FIXED:
             if getattr(experiment, name) != getattr(parent, name):
-                raise ConfigError("a branch goes on with its parent's; allowed: other fields", name)
+                raise ConfigError("a branch keeps its parent's; allowed: other fields", name)
         if self.without:
             away = {"name": "absent", "who": list(self.without)}
             faults = [fault.dump() for fault in experiment.faults]

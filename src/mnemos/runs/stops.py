@@ -28,7 +28,7 @@ def check_directory(run: Run, lock: Lock) -> None:
     if moved_to is not None:
         raise StoppedError(
             f"{run.path}: its directory was moved during the run, to {moved_to}, where the finished rounds "
-            f"are; 'mnemos resume {moved_to}' goes on"
+            f"are; 'mnemos resume {moved_to}' continues it"
         )
 
 
@@ -45,7 +45,7 @@ def stops(run: Run, lock: Lock) -> Iterator[None]:
         if sentence is None:
             raise
         raise StoppedError(
-            f"{run.path}: {sentence}; finished rounds are saved, and 'mnemos resume {run.path}' goes on"
+            f"{run.path}: {sentence}; finished rounds are saved, and 'mnemos resume {run.path}' continues it"
         ) from error
 
 

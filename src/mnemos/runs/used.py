@@ -87,7 +87,7 @@ def engine_for(run: Run, engine: Engine, first: Engine, device: str | list[str] 
         made = "was made on" if run.saved_rounds else "is to be made on"
         raise ConfigError(
             f"the run {made} {was}, which isn't here; there is {', '.join(there)}; "
-            f"'mnemos resume {run.path} --device {there[-1]}' goes on there, with other last bits",
+            f"'mnemos resume {run.path} --device {there[-1]}' continues there, with different last bits",
             "engine.device",
         ) from None
     return engine

@@ -129,7 +129,7 @@ class _Guarded:
             reason = re.sub(r"(?<=://)[^/\s@]*@", "", reason)  # an address may have a password in it
             self._warn(
                 f"tracking by {type(self._sink).name} is off ({type(error).__name__}: {reason[:300]}); "
-                "the run goes on, and resuming it with this sink sends what is missing"
+                "the run continues, and resuming it with this sink sends what is missing"
             )
 
 

@@ -29,7 +29,7 @@ def compare(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run several variants of an experiment with several seeds, in turn; finished runs aren't run again."""
+    """Run several variants of an experiment with several seeds, in turn; finished runs are reused."""
     if figure is not None:
         check_figure(figure)
     recipe, read = study_from(words, seeds, device)

@@ -25,7 +25,7 @@ def doctor(
         bool, typer.Option("--json", help="End with one JSON object on standard output.")
     ] = False,
 ) -> None:
-    """Say what is installed, which devices and data there are, and what is wrong."""
+    """List what is installed, the devices and data found, and any problems."""
     torch, why = import_torch()
     sections = [
         examine_versions(torch, why),

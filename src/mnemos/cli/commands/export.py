@@ -21,10 +21,10 @@ def export(
     ] = None,
     model: Which = None,
     as_torch: Annotated[
-        bool, typer.Option("--torch", help="Also as a program of torch.export: model.pt2.")
+        bool, typer.Option("--torch", help="Also write a torch.export program: model.pt2.")
     ] = False,
     as_onnx: Annotated[
-        bool, typer.Option("--onnx", help="Also in the ONNX format: model.onnx (needs the extra 'onnx').")
+        bool, typer.Option("--onnx", help="Also write the ONNX format: model.onnx (needs the extra 'onnx').")
     ] = False,
     licence: Annotated[
         str, typer.Option("--licence", "--license", help="The model's licence, for the card.")

@@ -25,23 +25,23 @@ from mnemos.runs.run import Run
 from mnemos.track.observe import observe
 
 app = typer.Typer(
-    help="Train where the data is: owners join over Flower, and what they hold stays with them.",
+    help="Train where the data is: owners join over Flower, and their data stays with them.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
 )
 
-Home = Annotated[Path, typer.Option(help="Folder of the federation: keys, and what the SuperLink remembers.")]
+Home = Annotated[Path, typer.Option(help="Folder of the federation: keys, and the SuperLink's state.")]
 Plain = Annotated[
     bool,
     typer.Option("--plain", help="Without TLS and keys: for a trial on one machine, never over a network."),
 ]
 
-_PLAIN = "the connection is plain: everybody on the way can read and change what is sent"
+_PLAIN = "the connection is plain: anyone on the network can read and change what is sent"
 
 
 @app.command()
-def init(folder: Annotated[Path, typer.Argument(help="A folder that is new or empty.")]) -> None:
+def init(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")]) -> None:
     """Write a federation's folder: an experiment to begin with, a guide, files for Flower and supervisors.
 
     For supervisors there are units of systemd, a container file, and a compose file for a trial.
@@ -50,21 +50,21 @@ def init(folder: Annotated[Path, typer.Argument(help="A folder that is new or em
 
     check_folder(folder, "folder")
     write_federation(folder)
-    typer.echo(f"{folder}/README.md says how to go on")
+    typer.echo(f"{folder}/README.md says what to do next")
 
 
 @app.command()
 def keys(
     home: Annotated[Path, typer.Argument(help="Folder of the federation.")],
-    owner: Annotated[list[str] | None, typer.Option(help="An owner's name; once for each.")] = None,
+    owner: Annotated[list[str] | None, typer.Option(help="An owner's name; repeat it for several.")] = None,
     host: Annotated[
-        list[str] | None, typer.Option(help="A name or address that the server is reached by; once for each.")
+        list[str] | None, typer.Option(help="A host name or address of the server; repeat it for several.")
     ] = None,
     days: Annotated[int, typer.Option(min=1, help="How long the server's certificate is valid.")] = 365,
 ) -> None:
-    """Make keys: a certificate for the server, if there is none yet, and a key pair for each owner.
+    """Create keys: a certificate for the server, if there is none yet, and a key pair for each owner.
 
-    With --host there is a new certificate for the server: other hosts, or another --days.
+    --host creates a new server certificate, for other hosts or another --days.
     """
     with _needs_flower():
         from mnemos.deployment.keys import CA, OWNERS, check_name, make_owner, make_server, renew_server
@@ -76,7 +76,7 @@ def keys(
             raise ConfigError(f"found '{name}' twice", "owner")
         if (home / OWNERS / f"{name}.pub").exists():
             raise ConfigError(
-                f"{home / OWNERS / name}.pub is there already; remove it for a new key", "owner"
+                f"{home / OWNERS / name}.pub already exists; remove it to create a new key", "owner"
             )
     if not (home / CA).exists():
         hosts = dict.fromkeys([*(host or []), "localhost", "127.0.0.1"])
@@ -96,22 +96,22 @@ def serve(
         list[str],
         typer.Argument(
             metavar="EXPERIMENT|RUN [FIELD=VALUE]...",
-            help="A YAML file and changes such as local.lr=0.05; or the directory of a run to go on with.",
+            help="A YAML file and changes such as local.lr=0.05; or the directory of a run to continue.",
         ),
     ],
     home: Home = Path(),
     host: Annotated[str, typer.Option(help="Where the server listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where the server listens.")] = 8000,
     superlink: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Use a SuperLink that is running already.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Use a running SuperLink.")
     ] = None,
     secret: Annotated[
         Path | None, typer.Option(help="The running SuperLink's --superexec-auth-secret-file.")
     ] = None,
     owners: Annotated[
-        int | None, typer.Option(min=1, help="Owners to wait for; all that have a key, if not given.")
+        int | None, typer.Option(min=1, help="Owners to wait for; by default all that have a key.")
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds that owners have to come.")] = 600.0,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for owners.")] = 600.0,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
     plain: Plain = False,
     trust: Trusted = False,
@@ -120,7 +120,7 @@ def serve(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train an experiment with the owners who join, or go on with a run that was broken off."""
+    """Train an experiment with the owners who join, or continue an interrupted run."""
     with _needs_flower():
         from mnemos.deployment.conduct import Wait, check_run, conduct, go_on
         from mnemos.deployment.enrol import check
@@ -139,7 +139,7 @@ def serve(
         check_run(begun)
         asking(lambda said: Run.at(words[0]).load(trust=said), trust)
         if len(words) > 1:
-            raise ConfigError(f"found {words[1]}; a run that was broken off goes on as it is")
+            raise ConfigError(f"found {words[1]}; an interrupted run continues unchanged")
     settings = ServerSettings(home, host, port, plain, superlink, secret)
     waiting = Wait(expected(settings, owners), wait)
     options = _options(home, host, port, owners, plain)
@@ -178,24 +178,23 @@ def join(
     server: Annotated[str, typer.Option(metavar="HOST:PORT", help="The federation's server.")],
     data: Annotated[str, typer.Option(help="Your data: an npz file or a folder of images. It stays here.")],
     keys: Annotated[
-        Path | None, typer.Option(help="The folder that the server's side has given you: a key, and ca.pem.")
+        Path | None,
+        typer.Option(help="The folder that you got from the server's operator: a key, and ca.pem."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Your name, where there are no keys; the data's, if not given.")
+        str | None, typer.Option(help="Your name, if there are no keys; by default the data's.")
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
-            help="Where your client remembers what the method wants it to; mnemos-client/NAME, if not given."
-        ),
+        typer.Option(help="Where your client keeps its state; by default mnemos-client/NAME."),
     ] = None,
     plugins: Annotated[
-        bool, typer.Option("--allow-plugins", help="Let the server name parts of your own by import path.")
+        bool, typer.Option("--allow-plugins", help="Allow the server to name your own code by import path.")
     ] = False,
     device: Annotated[
         str, typer.Option(metavar="NAME", help="Where your client trains: auto, cpu, cuda, cuda:1, xpu, mps.")
     ] = AUTO,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds that the server has to come up.")] = 600.0,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the server.")] = 600.0,
     plain: Plain = False,
 ) -> None:
     """Take part in a federation with your data, until Ctrl-C."""
@@ -205,9 +204,9 @@ def join(
         from mnemos.deployment.join import check
         from mnemos.deployment.join import join as take_part
     if plain and keys is not None:
-        raise ConfigError("found some, and --plain; a plain connection has none", "keys")
+        raise ConfigError("found keys and --plain; a plain connection has none", "keys")
     if not plain and keys is None:
-        raise ConfigError("they are missing; a trial on one machine can do without, by --plain", "keys")
+        raise ConfigError("they are missing; for a trial on one machine, use --plain", "keys")
     (own,) = find_devices(device, "device")
     called = name or (keys.name if keys else Path(data).stem)
     folder = folder or Path("mnemos-client") / called

@@ -26,26 +26,25 @@ def forgetting(
         list[Path], typer.Argument(metavar="FOLDER_OR_RUN...", help="Runs, or folders with runs.")
     ],
     rounds: Annotated[
-        str | None, typer.Option(help="Rounds such as 1,100,300; else the first, the middle and the last.")
+        str | None,
+        typer.Option(help="Rounds such as 1,100,300; by default the first, the middle and the last."),
     ] = None,
     classes: Annotated[
         bool, typer.Option("--classes", help="Draw what was forgotten of each class.")
     ] = False,
     beside: Annotated[
         bool,
-        typer.Option("--side-by-side", help="Draw forgetting alone, with the methods beside each other."),
+        typer.Option("--side-by-side", help="Draw only forgetting, with the methods side by side."),
     ] = False,
     figure: Annotated[
         Path,
-        typer.Option(
-            "--figure", "-o", help="Where to draw it (png, pdf or svg); the curve is put beside it."
-        ),
+        typer.Option("--figure", "-o", help="Where to draw it (png, pdf or svg); the curve goes beside it."),
     ] = Path("forgetting.png"),
     as_json: Json = False,
 ) -> None:
     """Show how much of each other's data clients forget in a round: a table, heat-maps, and a curve.
 
-    Runs that differ in their seed alone are one method; heat-maps are of its first seed.
+    Runs that differ only in their seed are one method; heat-maps show its first seed.
     """
     # slow to import, and only needed here
     from mnemos.plots.curves import draw_curves

@@ -34,10 +34,10 @@ def partition(
     trust: Trusted = False,
     as_json: Json = False,
 ) -> None:
-    """Summarise a partition and draw it: a bar a client, coloured by class.
+    """Summarise a partition and draw it: one bar per client, coloured by class.
 
-    Of the code that a recipe names by import path, that of data and partition is imported, if you have run it
-    here before or trust it.
+    It imports the code that a recipe names for data and partition, if you have run it here before or trust
+    it.
     """
     from mnemos.plots.partition import (  # slow to import, and only needed here
         draw_partition,
@@ -62,7 +62,7 @@ def partition(
     experiment = needing_code(recipe, read, trust, of_samples)
     dataset = load(experiment.data)
     if dataset.remote:
-        raise DataError("data: it is with its owners, and its labels are known to them alone")
+        raise DataError("data: it stays with its owners, who alone know its labels")
     assignment = partition_samples(experiment, dataset)
     labels = dataset.train.labels.numpy()
     facts = summarise(assignment, labels)

@@ -38,7 +38,7 @@ def predict(
     """Classify files with a trained model: images, arrays or tables.
 
     Samples are scaled as in training. Arrays have the units of the training data; pixels of image files are
-    brought to them.
+    converted.
     """
     if out is not None:
         check_file(out, (".csv",), "out")

@@ -38,7 +38,7 @@ class PretrainOrder(Pretraining):
     """A pre-training, with the model to train and the size of its images."""
 
     model: Annotated[Model, models] = Field("resnet18", validate_default=True)
-    size: int = Field(32, ge=8, le=1024, description="pixels a side")
+    size: int = Field(32, ge=8, le=1024, description="pixels per side")
     channels: Literal[1, 3] = 3
 
     @property
@@ -55,12 +55,12 @@ def pretrain(
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model.")] = None,
-    classes: Annotated[int | None, typer.Option(help="Fractals to tell apart.")] = None,
-    images: Annotated[int | None, typer.Option(help="Images of each.")] = None,
-    multi: Annotated[bool, typer.Option("--multi", help="Several fractals an image.")] = False,
-    size: Annotated[int | None, typer.Option(help="Pixels a side.")] = None,
+    classes: Annotated[int | None, typer.Option(help="Number of fractals, one per class.")] = None,
+    images: Annotated[int | None, typer.Option(help="Images per class.")] = None,
+    multi: Annotated[bool, typer.Option("--multi", help="Several fractals per image.")] = False,
+    size: Annotated[int | None, typer.Option(help="Pixels per side.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the images.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Images a step.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the encoder.")] = Path(
@@ -72,7 +72,7 @@ def pretrain(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train an encoder on fractals, for experiments to start from; one that was trained already is reused."""
+    """Train an encoder on fractals, for experiments to start from; an existing one is reused."""
     recipe, changes = split_words(words)
     shortcuts = {
         "model.name": model,
@@ -103,7 +103,7 @@ def pretrain(
     except OSError as error:
         raise ConfigError(f"found '{out}', which can't be written ({error.strerror})", "out") from None
     if not as_json:
-        console.print(f"[bold]{percent(encoder.accuracy)}[/] accuracy on fractals that it hadn't seen")
+        console.print(f"[bold]{percent(encoder.accuracy)}[/] accuracy on unseen fractals")
     if encoder.doubt:
         typer.echo(f"warning: {encoder.doubt}", err=True)
     data = "cifar10" if order.shape == (3, 32, 32) else "…"

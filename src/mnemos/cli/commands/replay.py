@@ -20,33 +20,33 @@ from mnemos.runs.run import Run
 
 def replay(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="The run's directory.")],
-    start: Annotated[int, typer.Option("--from", min=0, help="The last round that both share.")],
+    start: Annotated[int, typer.Option("--from", min=0, help="The last round that both runs share.")],
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="How many rounds to do; else as many as the run has left.")
+        int | None, typer.Option(min=1, help="Number of rounds; by default those that the run has left.")
     ] = None,
     without: Annotated[
-        list[int] | None, typer.Option(help="A client that stays out; can be given several times.")
+        list[int] | None, typer.Option(help="A client to leave out; repeat it for several.")
     ] = None,
     change: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD=VALUE", help="Such as method.loss=wsm; can be given several times."),
+        typer.Option(metavar="FIELD=VALUE", help="Such as method.loss=wsm; repeat it for several."),
     ] = None,
-    rule: Annotated[str | None, typer.Option(help="How updates become one: short for method.rule.")] = None,
+    rule: Annotated[str | None, typer.Option(help="How updates are combined: short for method.rule.")] = None,
     reweight: Annotated[
         list[str] | None,
         typer.Option(metavar="CLIENT=FACTOR", help="A factor on a client's weight, such as 12=0.1."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for the new run; else the run's own.")
+        Path | None, typer.Option("--out", "-o", help="Folder for the new run; by default the run's own.")
     ] = None,
     yes: Yes = False,
     trust: Trusted = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Branch off a run at a round: a new run that goes on with something changed.
+    """Branch off a run at a round: start a new run that continues with a change.
 
-    It names its parent, and without changes it ends like it, bit for bit. 'mnemos resume' goes on with an
+    It names its parent, and without changes it ends like it, bit for bit. 'mnemos resume' continues an
     interrupted one, and 'mnemos report' draws both.
     """
     parent = Run.at(path)

@@ -25,9 +25,9 @@ def report(
     title: Annotated[str, typer.Option(help="Title of the page.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Write a report of runs: one HTML file that opens from disk and needs no network.
+    """Write a report on runs: one HTML file that opens from disk and needs no network.
 
-    Runs that differ in their seed alone are one group; tables and curves show its mean and spread.
+    Runs that differ only in their seed are one group; tables and curves show its mean and spread.
     """
     check_file(out, (".html", ".htm"), "out")
     for name, folder in (("figures", figures), ("tables", tables)):

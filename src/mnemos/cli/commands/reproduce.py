@@ -37,18 +37,18 @@ def reproduce(
         str | None, typer.Argument(metavar="[RECIPE]", help="Such as wsm/table-3, or a path to a file.")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--list", help="Show all recipes, with the runs that they have left.")
+        bool, typer.Option("--list", help="List all recipes, with the number of runs left.")
     ] = False,
     estimate: Annotated[
         bool,
-        typer.Option("--estimate", help="With --list: also the time they take here, which takes minutes."),
+        typer.Option("--estimate", help="With --list: also estimate their time here, which takes minutes."),
     ] = False,
     scale: Annotated[
         float | None,
         typer.Option(
             metavar="S",
-            help=f"A smaller version of it. {RULES} Without the option, recipes of claims have a small "
-            "setting of their own, and all others are run in full.",
+            help=f"Run a smaller version. {RULES} By default, recipes of claims use their own small "
+            "setting, and all others run in full.",
         ),
     ] = None,
     only: Annotated[
@@ -70,11 +70,11 @@ def reproduce(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Repeat a table or figure of a paper, and show the paper's numbers beside ours.
+    """Reproduce a table or figure of a paper, with the paper's numbers beside ours.
 
-    All recipes keep their runs in one folder: what is there already isn't run again. Code that a file of
-    yours or others' names by import path is imported if you have run it here before, or trust it. With
-    --device, a recipe's engine that trains on the CPU alone gives way to the engine auto.
+    All recipes keep their runs in one folder: finished runs are reused. Code that a file of yours or others'
+    names by import path is imported if you have run it here before, or trust it. With --device, the engine
+    auto replaces a recipe's engine that only trains on the CPU.
     """
     if scale is not None:
         check_scale(scale)
@@ -83,9 +83,9 @@ def reproduce(
             _list(scale, out, jobs, quiet, as_json, estimate)
         return
     if estimate:
-        raise ConfigError("it goes with --list; of one recipe, --dry-run says how long it takes", "estimate")
+        raise ConfigError("it needs --list; for one recipe, --dry-run estimates the time", "estimate")
     if name is None:
-        raise ConfigError("it takes the name of a recipe, or --list")
+        raise ConfigError("name a recipe, or use --list")
     if figures is not None:
         check_folder(figures, "figures")
     known, recipe = asking(lambda said: find_recipe(name, trust=said), trust)

@@ -17,7 +17,7 @@ from mnemos.track.observe import observe
 
 def resume(
     path: Annotated[Path, typer.Argument(help="The run's directory.")],
-    rounds: Annotated[int | None, typer.Option(help="Go on until this round.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Continue until this round.")] = None,
     device: Device = None,
     trust: Trusted = False,
     track: Track = None,
@@ -27,7 +27,7 @@ def resume(
     """Continue an interrupted run, or a finished one for more rounds.
 
     Code that the run names by import path is imported if you have run it here before, or trust it. With
-    --device the run goes on with other devices than those it was made on, with other last bits.
+    --device the run continues on other devices, with different last bits.
     """
     observer = observe(watch(quiet), track or [])
     with ending(observer, as_json):

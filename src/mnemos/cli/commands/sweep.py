@@ -33,7 +33,7 @@ def sweep(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run a study, several runs at once; what is finished isn't run again, what fails is marked."""
+    """Run a study, several runs at once; finished runs are reused, failed ones are marked."""
     if show and dry_run:
         raise ConfigError("found --show and --dry-run; allowed: one of them")
     recipe, read = study_from(words, seeds, device)

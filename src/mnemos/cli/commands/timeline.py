@@ -27,7 +27,7 @@ def timeline(
     trust: Trusted = False,
     as_json: Json = False,
 ) -> None:
-    """Summarise a stream of tasks and draw it: a row a client, round by round, coloured by task.
+    """Summarise a stream of tasks and draw it: one row per client, coloured by task.
 
     Code that a recipe names by import path is imported if you have run it here before, or trust it.
     """

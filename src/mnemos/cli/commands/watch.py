@@ -124,16 +124,16 @@ def watch(
     paths: Annotated[
         list[Path] | None, typer.Argument(metavar="[FOLDER_OR_RUN]...", help="Runs, or folders with runs.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: any free one.")] = 0,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Serve the page.")] = True,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show the state once, and end.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Follow runs in progress: a table here, and the report as a page on this machine that keeps up.
+    """Follow runs in progress: a table here, and a live report page on this machine.
 
-    It only reads, so it can be started and ended (with Ctrl-C) at any time, also for runs of other
-    commands. New runs in the folders are found.
+    It only reads, so you can start and end it (with Ctrl-C) at any time, also for runs of other commands. It
+    finds new runs in the folders.
     """
     watched = WatchedRuns(_folders(paths or [Path("runs")]))
     if once or as_json:
@@ -198,7 +198,15 @@ def _table(lines: Sequence[_Line]) -> Table | Text:
     if not lines:
         return Text("no runs yet")
     named = any(line.label for line in lines)
-    heads = ["run", *(["variant"] if named else []), "status", "round", "accuracy", "s a round", "time left"]
+    heads = [
+        "run",
+        *(["variant"] if named else []),
+        "status",
+        "round",
+        "accuracy",
+        "s per round",
+        "time left",
+    ]
     table = Table(*heads, box=None)
     for line in lines[:_MOST]:
         table.add_row(Text(line.name), *([Text(line.label)] if named else []), line.status, *_figures(line))

@@ -60,8 +60,8 @@ def _find_unused(torch: ModuleType, section: Section) -> None:
         ("AMD", AMD.exists(), "ROCm"),
     ):
         if there and not build.startswith(kind):
-            what = f"there is a card or driver of {maker}, and this PyTorch is built for {build}"
+            what = f"there is a {maker} card or driver, but this PyTorch is built for {build}"
             section.problems.append(Problem(what, _GUIDE))
         elif there:
-            what = f"PyTorch is built for {build}, and finds no device"
+            what = f"PyTorch is built for {build}, but finds no device"
             section.problems.append(Problem(what, "check the card's driver, and CUDA_VISIBLE_DEVICES"))

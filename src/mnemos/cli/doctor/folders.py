@@ -24,7 +24,7 @@ def examine_folders(torch: ModuleType | None) -> Section:
         section.problems.append(Problem(str(error), f"set {VARIABLE} to a folder", broken=True))
         return section
     if os.environ.get(VARIABLE) and not _is_folder(data):
-        do = f"make the folder, or set {VARIABLE} to the one that has the data sets"
+        do = f"create the folder, or set {VARIABLE} to the one that has the data sets"
         section.problems.append(Problem(f"{VARIABLE} names {data}, which is no folder", do))
     cache = cache_folder()
     section.lines = [("data", _described(data)), ("cache", _described(cache))]
@@ -33,7 +33,7 @@ def examine_folders(torch: ModuleType | None) -> Section:
         try:
             _list(_data_sets(), section)
         except OSError as error:
-            what = f"{data} can't be looked into ({error.strerror})"
+            what = f"{data} can't be read ({error.strerror})"
             section.problems.append(Problem(what, f"change its permissions, or set {VARIABLE} to another"))
     for folder in dict.fromkeys((data, cache)):
         section.problems += _problems(folder)
@@ -59,7 +59,7 @@ def _data_sets() -> dict[str, bool]:
 
 def _described(folder: Path) -> str:
     near = _nearest(folder)
-    state = "" if _is_folder(folder) else "not made yet; "
+    state = "" if _is_folder(folder) else "not created yet; "
     return f"{folder} ({state}{size(shutil.disk_usage(near).free)} free)"
 
 

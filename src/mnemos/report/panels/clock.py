@@ -49,14 +49,14 @@ class ClockPanel(Panel):
         yield Table(
             id="clock-table",
             title="Time and staleness",
-            text="The simulated time at the last round, and the staleness of updates: how often the server "
-            "has moved since it sent the client the model. Mean over a group's runs.",
+            text="The simulated time at the last round, and the staleness of updates: how many steps the "
+            "server has made since it sent the model. Mean over a group's runs.",
             note="The unit of time is a local step of an ordinary client.",
             columns=(
                 Column("group"),
                 Column("rounds", "number"),
                 Column("time", "number"),
-                Column("time a round", "number"),
+                Column("time per round", "number"),
                 Column("mean staleness", "number"),
                 Column("largest staleness", "number"),
             ),
@@ -67,10 +67,10 @@ class ClockPanel(Panel):
             yield Lines(
                 id="clock",
                 title="Accuracy and loss over simulated time",
-                text="What was measured of the global model, by the simulated time at which it was. Mean "
-                "over seeds in a band of one standard deviation.",
-                note="Where there are several seeds, each is taken on straight lines between its "
-                "measurements, from the time at which all have been measured to the first that ends.",
+                text="Measurements of the global model over simulated time. Mean over seeds in a band of "
+                "one standard deviation.",
+                note="With several seeds, each is interpolated between its measurements, from the time "
+                "when all have been measured until the first ends.",
                 x="simulated time",
                 views=tuple(views),
             )
@@ -78,7 +78,7 @@ class ClockPanel(Panel):
         if late:
             yield Bars(
                 id="clock-staleness",
-                title="How late updates were",
+                title="Staleness of updates",
                 text="The share of all updates of a group by their staleness.",
                 x="staleness",
                 views=tuple(_histogram(group, stale) for group, stale in late),

@@ -119,7 +119,7 @@ def _table(known: Known) -> Table:
         text="Of each group at the last evaluation, mean ± standard deviation over seeds: accuracy on "
         "discovered and on all classes; average accuracy over tasks; forgetting as best, first and diagonal "
         "(when clients left the task) accuracy minus the last; backward transfer (BWT) and forward transfer "
-        "(FWT); and areas under curves. Every head says its formula.",
+        "(FWT); and areas under curves. Each heading explains its formula.",
         note="Positive forgetting is lost accuracy. A dash: nothing to compare, such as FWT where every task "
         "was discovered before the first evaluation.",
         columns=(
@@ -146,11 +146,11 @@ def _table(known: Known) -> Table:
 def _clients(known: Known) -> Table:
     return Table(
         id="continual-clients",
-        title="The same as clients see it",
-        text="For each client, only the tasks that it was at count, and when it came and left: means over "
-        "clients, mean ± standard deviation over seeds.",
-        note="FWT of a client is what the model knew of a task before the client came to it, which it may "
-        "have learnt at other clients.",
+        title="The same per client",
+        text="For each client, only its own tasks count, from when it began to when it left them: means "
+        "over clients, mean ± standard deviation over seeds.",
+        note="A client's FWT is what the model knew of a task before the client began it, possibly learnt "
+        "from other clients.",
         columns=(Column("group"), *_columns(), Column("clients", "number")),
         rows=tuple(
             Row(

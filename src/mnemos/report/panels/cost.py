@@ -39,16 +39,16 @@ class CostPanel(Panel):
             title="Time and bytes sent",
             text="Mean over a group's runs, as far as they have gone: median time of a round, time of all "
             "rounds together, and bytes sent by all clients (up) and to all clients (down).",
-            note="Times are of the machine the runs were made on, and of what else it did. Bytes count "
-            "tensors as they are, without compression or a protocol's overhead. 1 MB = 10⁶ bytes.",
+            note="Times depend on the machine and its other work. Bytes count tensors without compression "
+            "or a protocol's overhead. 1 MB = 10⁶ bytes.",
             columns=(
                 Column("group"),
-                Column("time a round", "number"),
-                Column("time in all", "number"),
-                Column("up a round", "number"),
-                Column("down a round", "number"),
-                Column("up in all", "number"),
-                Column("down in all", "number"),
+                Column("time per round", "number"),
+                Column("total time", "number"),
+                Column("up per round", "number"),
+                Column("down per round", "number"),
+                Column("total up", "number"),
+                Column("total down", "number"),
                 Column("rounds", "number"),
             ),
             rows=tuple(_row(group, *totals) for group, *totals in zip(known, seconds, up, down, strict=True)),
@@ -56,7 +56,7 @@ class CostPanel(Panel):
         yield Bars(
             id="cost-bars",
             title="Cost of a run",
-            text="Bytes sent, or time, of a run of each group, mean over seeds.",
+            text="Bytes sent, or time taken, by a run of each group, mean over seeds.",
             x="group",
             views=tuple(_views(known, seconds, up, down)),
         )

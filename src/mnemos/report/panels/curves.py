@@ -45,9 +45,9 @@ class CurvesPanel(Panel):
             yield Lines(
                 id="curves",
                 title="Accuracy and loss",
-                text="Mean over seeds of what was measured of the global model, in a band of one standard "
+                text="Measurements of the global model: mean over seeds, in a band of one standard "
                 "deviation.",
-                note="Where some seeds of a group have gone further than others, the mean is of those.",
+                note="Where only some seeds of a group have got that far, the mean is over those.",
                 x="round",
                 views=tuple(views),
             )

@@ -41,7 +41,7 @@ class ForgettingMapsPanel(Panel):
             "client i (row) lost in its local training on the validation data of client k (column). "
             "Red is forgotten, blue is gained; boxed is a client's own data.",
             note="Last row of the left map: Fₖ, the mean over the models of the others. Last column: what "
-            "model i made forget, the mean over the data of the others.",
+            "training at client i made forget, the mean over the others' data.",
             choice="run",
             maps=(
                 Map("Forgetting F", "lost", "model of client i", "data of client k", "F", most),

@@ -30,9 +30,9 @@ class LeftOutPanel(Panel):
             yield Table(
                 id="left-out",
                 title="Clients and updates left out",
-                text="Clients that didn't answer (dropped) and updates that were put aside before they "
-                "touched the model (rejected), by reason, and updates that the guard has shortened: mean "
-                "over a group's runs, as far as they have gone. A round with too few updates is repeated "
+                text="Clients that didn't answer (dropped) and updates that were not used (rejected), by "
+                "reason, and updates that the guard has shortened: mean over a group's runs so far. A "
+                "round with too few updates is repeated "
                 "with other clients.",
                 columns=(
                     Column("group"),

@@ -33,8 +33,8 @@ class OwnersPanel(Panel):
             yield Table(
                 id="owners",
                 title="Owners of the federation",
-                text="What the server last knew about each owner: here, awaited (it hasn't come yet), gone "
-                "(its connection is lost), dropped (the last round went on without it) or refused, since "
+                text="What the server last knew about each owner: here, awaited (it hasn't joined yet), gone "
+                "(its connection is lost), dropped (the last round continued without it) or refused, since "
                 "when, and why; and in how many rounds it has trained, was dropped, or had its update "
                 "rejected.",
                 columns=(

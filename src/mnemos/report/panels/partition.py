@@ -56,7 +56,7 @@ class PartitionPanel(Panel):
                 sentences.append(found)
         left = len(chosen) - self.most
         note = f"{left} more combinations of data, partition and seed are left out." if left > 0 else ""
-        text = "Samples of each client by label, before validation data are split off."
+        text = "Samples of each client by label, before validation data is split off."
         if views:
             note = " ".join([*sentences, note]).strip()
             yield Bars(
@@ -93,7 +93,7 @@ def _view(experiment: str, clients: int, groups: tuple[int, ...]) -> BarView | s
     facts = summarise(assignment, labels)
     note = (
         f"{some}{facts['clients']:,} clients · {facts['samples']:,} samples · "
-        f"{facts['labels_mean']:.1f} labels a client · mean total variation from all clients together "
+        f"{facts['labels_mean']:.1f} labels per client · mean total variation from all clients together "
         f"{facts['distance_mean']:.2f}"
     )
     stacks = [Stack(label, table[:, index].astype(float)) for index, label in enumerate(dataset.classes)]

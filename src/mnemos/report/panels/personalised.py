@@ -32,7 +32,8 @@ class PersonalisedPanel(Panel):
             id="personalised",
             title="Personalised inference",
             text="Client k predicts argmax_c (f_c + log β_kc), β_kc being the share of class c in its "
-            "training samples (arXiv 2304.05260, appendix A.4), beside the plain argmax_c f_c: means over "
+            "training samples (arXiv 2304.05260, appendix A.4), compared with the plain argmax_c f_c: "
+            "means over "
             "clients, and of the tenth of the clients with the lowest values. The last measured round, mean "
             "± standard deviation over seeds.",
             note="Test: on test samples distributed like the client's own. Own validation: on the samples "

@@ -25,12 +25,13 @@ class PrivacyPanel(Panel):
         yield Table(
             id="privacy",
             title="Client-level differential privacy",
-            text="ε and δ of the models that were released in all rounds so far, of the run of a group that "
-            "has gone furthest; noise in units of the longest update, with what was added to updates in "
-            "brackets where some of it went into the bound.",
-            note="ε is an upper bound by Rényi differential privacy. It is about two federations that differ "
-            "in one client, as the last column says, and holds against those who see models, but neither the "
-            "seed nor who was in which round. Losses, accuracies and counts in this report are not private.",
+            text="ε and δ of all models released so far, by the longest run of each group; noise in units "
+            "of the longest allowed update, and in brackets the part added to updates if some of it "
+            "went into the bound.",
+            note="ε is an upper bound from Rényi differential privacy. It compares two federations that "
+            "differ in one client, as the last column says, and holds against observers of the models "
+            "who know neither the seed nor the cohorts. Losses, accuracies and counts in this report "
+            "are not private.",
             columns=(
                 Column("group"),
                 Column("ε", "number"),
@@ -42,7 +43,7 @@ class PrivacyPanel(Panel):
                 Column("noise added by"),
                 Column("secret", help="whether noise and cohorts were drawn with a secret"),
                 Column("sampling"),
-                Column("ε is about", help="how the federations differ that can't be told apart"),
+                Column("ε is about", help="how the two indistinguishable federations differ"),
             ),
             rows=tuple(rows),
         )

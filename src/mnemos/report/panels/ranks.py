@@ -44,10 +44,10 @@ class RanksPanel(Panel):
                 title="Layer by layer",
                 text="A metric of the network and of each layer of the global model, mean over seeds in a "
                 "band of one standard deviation.",
-                note="After EVBMF, that is of what is more than noise, unless it says otherwise. A layer's "
-                "number is the mean of its two sides; the network's is made of its layers' as the measure's "
-                "option `network` says. By default that is the logarithm of their root mean square, which is "
-                "negative where this is less than 1.",
+                note="Computed after EVBMF has removed noise, unless marked otherwise. A layer's number is "
+                "the mean of its two sides. The measure's option `network` sets how these are combined "
+                "for the network: by default, the logarithm of their root mean square, which is "
+                "negative if that is below 1.",
                 x="round",
                 views=tuple(views),
             )

@@ -25,10 +25,10 @@ class RepeatPanel(Panel):
             return
         yield Listings(
             id="repeat",
-            title="Exact configuration, and how to repeat it",
-            text="The whole experiment of a group, every default spelt out. Save it as experiment.yaml; the "
+            title="Exact configuration, and how to reproduce it",
+            text="The whole experiment of a group, with every default. Save it as experiment.yaml; the "
             "commands run it once for each seed.",
-            note="Runs are repeated bit for bit by the same versions and the same engine.",
+            note="With the same versions and engine, runs are reproducible bit for bit.",
             choice="group",
             items=tuple(_listing(group) for group in groups),
         )

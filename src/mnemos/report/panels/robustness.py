@@ -94,7 +94,7 @@ class RobustnessPanel(Panel):
             "the truncated-cross-entropy paper (2022).",
             note="The paper writes “within 2 %”; most entries of its table fit its accuracies if that means "
             "points of accuracy (0.440 counts as within 5 % of 0.486), not a share of the best. Rates with "
-            "which a run did not converge (NC) are listed apart and don't count as close.",
+            "which a run did not converge (NC) are listed separately and don't count as close.",
             columns=(
                 Column("method"),
                 Column("best accuracy", "spread"),

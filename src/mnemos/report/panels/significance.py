@@ -65,8 +65,8 @@ class SignificancePanel(Panel):
             "seeds both have finished: mean difference, 95 % interval and p of a two-sided paired t-test, "
             "and p after Holm's correction for the comparisons with this reference.",
             note="A seed fixes partition, initial model and selection, so runs of the same seed are pairs. "
-            "The best group is chosen by the same numbers it is compared by, which makes it look better than "
-            "it is; with few seeds, only large differences can show.",
+            "The best group is selected using the numbers that are compared, which makes it look better "
+            "than it is; with few seeds, only large differences show.",
             columns=(
                 Column("group"),
                 Column("difference", "number"),
@@ -168,4 +168,4 @@ def _verdict(result: Paired, p: float | None) -> Cell:
     if p < 0.05:
         word = "higher" if math.copysign(1, result.difference) > 0 else "lower"
         return Cell(f"{word} (p < 0.05)", word)
-    return Cell("not told apart", "not told apart")
+    return Cell("no significant difference", "no significant difference")

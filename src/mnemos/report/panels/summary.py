@@ -50,7 +50,7 @@ class SummaryPanel(Panel):
         yield Table(
             id="summary",
             title="Final accuracy",
-            text="Final accuracy of each group of runs that differ in their seed alone: "
+            text="Final accuracy of each group of runs that differ only in their seed: "
             f"{_what(groups)}, mean ± standard deviation over seeds. The best mean"
             + (" of each data set" if several else "")
             + " is marked.",

@@ -58,8 +58,8 @@ class TaskForgettingPanel(Panel):
         if view.series:
             yield Lines(
                 id="task-forgetting",
-                title="What an update loses of other tasks",
-                text="Accuracy that a client's local training loses of the discovered tasks it isn't at: "
+                title="Accuracy that updates lose on other tasks",
+                text="Accuracy that a client's local training loses on discovered tasks other than its own: "
                 "mean over the round's clients, then over tasks. Mean over seeds in a band of one standard "
                 "deviation.",
                 x="round",
@@ -105,7 +105,7 @@ def _maps(known: Lost) -> Iterator[HeatMaps]:
         text="Dᵢⱼ, the accuracy on task j (column) that local training at client i (row) lost, mean over "
         "the rounds in which the client took part and it was measured. Red is forgotten, blue is gained, "
         "as a rule on the task the client is at.",
-        note=f"Of a run with more than {_MOST_CLIENTS} clients, those whose updates lost most."
+        note=f"For a run with more than {_MOST_CLIENTS} clients, those whose updates lost most."
         if any(lost["model"].nunique() > _MOST_CLIENTS for *_, lost in known)
         else "",
         choice="run",

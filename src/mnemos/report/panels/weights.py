@@ -36,19 +36,19 @@ class WeightsPanel(Panel):
             return
         yield Table(
             id="weights-table",
-            title="How far from a plain mean",
+            title="Distance from a plain mean",
             text="|K α − 1|, K being the number of clients in a round and α the share of one of them in a "
             "layer: 0 where all count alike, 0.1 where one counts a tenth more or less. Mean and largest "
             "over clients, layers and rounds; mean ± standard deviation over seeds.",
-            note="Where a weighting weighs every parameter by itself, a layer's share is the mean of its "
-            "parameters', and single parameters are further from a plain mean.",
+            note="If a weighting weighs every parameter separately, a layer's share is the mean of its "
+            "parameters' shares, and single parameters are further from a plain mean.",
             columns=(
                 Column("group"),
-                Column("clients a round", "number"),
+                Column("clients per round", "number"),
                 Column("layers", "number"),
                 Column("mean", "number"),
                 Column("largest", "number"),
-                Column("largest in", help="the layer and round in which the first seed has its largest"),
+                Column("largest in", help="the layer and round of the first seed's largest value"),
             ),
             rows=tuple(_row(group, runs) for group, runs in known),
         )
@@ -67,7 +67,7 @@ class WeightsPanel(Panel):
         if layered:
             yield Lines(
                 id="weights-layers",
-                title="How far from a plain mean, by layer",
+                title="Distance from a plain mean, by layer",
                 text="Mean of |K α − 1| over the clients of a round, in each layer, of the group's lowest "
                 "seed.",
                 x="round",

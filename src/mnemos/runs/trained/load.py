@@ -47,7 +47,9 @@ def of_run(run: Run, trust: Trust) -> TrainedModel:
     if not weights.is_file():
         status = run.status.status
         hint = (
-            f"; 'mnemos resume {run.path}' goes on" if status in {"interrupted", "paused", "failed"} else ""
+            f"; 'mnemos resume {run.path}' continues it"
+            if status in {"interrupted", "paused", "failed"}
+            else ""
         )
         raise DataError(f"{weights}: the run has no trained model yet (it is {status}{hint})")
     text = header(weights)
