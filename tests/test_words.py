@@ -41,7 +41,7 @@ RIDDLES = re.compile(
             r"of what is more than noise",
             r"[Ww]ho isn't heard of",
             r"\b(clients|steps|epochs|bytes|seconds|milliseconds|once) a round\b",
-            r"\b(labels|logit|row|bar|folder) a (client|class)\b",
+            r"\b(logit|row|bar) a (client|class)\b",
             r"^#+ (Carry out|What comes of it|What goes wrong|Who dies|Whom it trusts|Have it back)$",
         ]
     ),
