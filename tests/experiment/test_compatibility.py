@@ -307,6 +307,14 @@ UNTRAINABLE = {
                 r"local.augment: vectors has no images but vectors of \(4,\)",
             ),
             (
+                {"data": "messages", "model": "text", "method": "fedreg"},
+                "method: found fedreg, which changes the numbers of samples a little, and messages has texts",
+            ),
+            (
+                {"data": "messages", "model": "text", "partition": {"name": "feature-noise", "clients": 4}},
+                "partition.name: found feature-noise, which adds noise .*, and messages has texts",
+            ),
+            (
                 {"partition": {"name": "iid", "validation": 0}, "evaluate": {"forgetting": 1}},
                 "evaluate.forgetting: forgetting is measured on validation data",
             ),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from mnemos.cli.texts import has_texts
 from mnemos.errors import ConfigError, allowed
 from mnemos.experiment.overrides import parse_overrides
 
@@ -88,16 +89,21 @@ def which(word: str | None) -> int | Literal["all"] | None:
     return int(word)
 
 
-def data_changes(data: str) -> dict[str, Any]:
-    """The changes that choose a data source, given by its name or by the path of a file or folder."""
+def data_changes(data: str, options: Collection[str] = ()) -> dict[str, Any]:
+    """The changes that choose a data source, given by its name or by the path of a file or folder.
+
+    `options` are the dotted names that the command line sets: some are for texts only.
+    """
     path = Path(data)
     by_suffix = {".npz": "npz", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv"}
+    by_suffix |= dict.fromkeys((".jsonl", ".ndjson"), "text")
     if path.suffix in by_suffix:
-        return {"data": {"name": by_suffix[path.suffix], "path": data}}
+        name = "text" if has_texts(path, options) else by_suffix[path.suffix]
+        return {"data": {"name": name, "path": data}}
     if ("/" in data or path.is_dir()) and ":" not in data:
         if not path.is_dir():
-            raise ConfigError(f"'{data}' is neither a data source nor a folder of images", "data")
-        return {"data": {"name": "folder", "path": data}}
+            raise ConfigError(f"'{data}' is neither a data source nor a folder of images or texts", "data")
+        return {"data": {"name": "text" if has_texts(path, options) else "folder", "path": data}}
     return {"data.name": data}
 
 
@@ -141,7 +147,7 @@ def experiment_reader(
     changes = {name: value for name, value in shortcuts.items() if value is not None}
     data = changes.pop("data", None)
     if data is not None:
-        changes = {**data_changes(data), **changes}
+        changes = {**data_changes(data, overrides), **changes}
     # An override that replaces a whole part beats the option that names the part, not those for its fields.
     changes = {name: value for name, value in changes.items() if not _replaces(overrides, name)}
 

@@ -161,7 +161,12 @@ def to_channels_last(images: Tensor) -> Tensor:
 
 
 def normalise(samples: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """(x − mean) / std as float32, per channel of images [B, C, H, W] or feature of vectors [B, D]."""
+    """(x − mean) / std as float32, per channel of images [B, C, H, W] or feature of vectors [B, D].
+
+    Token ids have no scale (`mean` is empty), and are returned as they are.
+    """
+    if not len(mean):
+        return samples
     sizes = (-1,) + (1,) * (samples.dim() - 2)
     # The subtraction makes a float tensor of its own, so the division can be done in place.
     return torch.sub(samples, mean.view(sizes)).div_(std.view(sizes)).float()

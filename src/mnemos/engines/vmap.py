@@ -24,6 +24,7 @@ from mnemos.client.workload import workload
 from mnemos.common.cores import cores
 from mnemos.common.devices import CPU, free_memory, is_out_of_memory, out_of_memory, release_memory
 from mnemos.common.pools import compute_pool
+from mnemos.common.shapes import blank
 from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
 from mnemos.engines.closed_form import in_closed_form
@@ -279,7 +280,7 @@ class VmapRunner(DeviceRunner):
             for part in twin.modules():
                 if not list(part.children()):
                     part.register_forward_hook(count)
-            twin(torch.zeros(2, *self._dataset.shape))
+            twin(blank(self._dataset.shape))
         # Activations are kept for the backward pass, and most layers need a second copy of theirs there.
         state = sum(tensor.numel() for tensor in self.plan.method.client_state(layout).values())
         moments = self.plan.local.optimizer.init(layout.zeros(), layout).values()

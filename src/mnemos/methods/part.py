@@ -48,6 +48,8 @@ class MethodPart(Part):
     """Whether it can use updates of clients that had to stop before the end of their training."""
     takes_models: ClassVar[bool] = False
     """Whether it assumes that x + Δ is a client's model, or that Δ is the sum of its steps."""
+    changes_samples: ClassVar[bool] = False
+    """Whether it changes the numbers of samples by small amounts, as only numbers can be."""
 
     def sends(self, layout: Layout) -> State:
         """An example of what a client uploads beside the model, for names, shapes and types."""
