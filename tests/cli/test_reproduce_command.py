@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemos.studies.reproduce.catalogue import recipe_names
+from mnemos.studies.reproduce.names import recipe_names
 from mnemos.studies.reproduce.timing import Timing
 
 OWN = """

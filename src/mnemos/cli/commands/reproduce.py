@@ -22,7 +22,8 @@ from mnemos.display.terminal import console
 from mnemos.display.words import duration
 from mnemos.errors import ConfigError
 from mnemos.studies.pool import carry_out, cores_each, jobs_for
-from mnemos.studies.reproduce.catalogue import find_recipe, recipe_names
+from mnemos.studies.reproduce.catalogue import find_recipe
+from mnemos.studies.reproduce.names import recipe_names
 from mnemos.studies.reproduce.recipe import Recipe
 from mnemos.studies.reproduce.reproduction import Reproduction
 from mnemos.studies.reproduce.scale import RULES, check_scale
