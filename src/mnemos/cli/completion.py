@@ -26,6 +26,7 @@ from mnemos.lookup.kinds import KINDS
 COMMANDS_FILE = Path(__file__).with_name("commands.json")
 """The commands and their options, as `commands_text` writes them."""
 
+_DEVICES = ("auto", "cpu", "cuda", "xpu", "mps")
 Found = Iterable[tuple[str, str]]
 """Completions, each with a line of help."""
 
