@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mnemos.api import branch, compare, play_round, resume, run, sweep
     from mnemos.data.sources.npz import write_npz
     from mnemos.experiment.experiment import Experiment
+    from mnemos.lookup.find import describe, parts
+    from mnemos.lookup.info import FieldInfo, PartInfo, Parts
     from mnemos.report.write import Report, write_report
     from mnemos.runs.branch import Branching
     from mnemos.runs.run import Run
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Branching",
     "Experiment",
+    "FieldInfo",
+    "PartInfo",
+    "Parts",
     "Predictions",
     "Report",
     "Results",
@@ -38,7 +43,9 @@ __all__ = [
     "__version__",
     "branch",
     "compare",
+    "describe",
     "load",
+    "parts",
     "play_round",
     "resume",
     "run",
@@ -50,6 +57,9 @@ __all__ = [
 _HOMES = {
     "Branching": "mnemos.runs.branch",
     "Experiment": "mnemos.experiment.experiment",
+    "FieldInfo": "mnemos.lookup.info",
+    "PartInfo": "mnemos.lookup.info",
+    "Parts": "mnemos.lookup.info",
     "Predictions": "mnemos.runs.trained.model",
     "Report": "mnemos.report.write",
     "Results": "mnemos.studies.results",
@@ -58,7 +68,9 @@ _HOMES = {
     "TrainedModel": "mnemos.runs.trained.model",
     "branch": "mnemos.api",
     "compare": "mnemos.api",
+    "describe": "mnemos.lookup.find",
     "load": "mnemos.runs.trained.load",
+    "parts": "mnemos.lookup.find",
     "play_round": "mnemos.api",
     "resume": "mnemos.api",
     "run": "mnemos.api",

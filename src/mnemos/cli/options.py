@@ -56,6 +56,12 @@ Which = Annotated[
     ),
 ]
 
+Trusted = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the code that it names by import path without asking."),
+]
+Seeds = Annotated[str | None, typer.Option(help="Seeds instead of the recipe's, such as 0,1,2.")]
+
 _FIGURES = (".pdf", ".png", ".svg")
 
 

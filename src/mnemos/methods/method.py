@@ -64,13 +64,16 @@ class Method(Part):
     """A federated method: a choice for each part, and the order in which they act."""
 
     loss: Annotated[Objective, objectives] = CrossEntropy()
+    """What a client minimises on a batch."""
     terms: tuple[Annotated[Term, known_terms], ...] = ()
+    """What is added to the loss, besides the method's own terms."""
     correction: Annotated[Correction, corrections]
     weighting: Annotated[Weighting, weightings]
     rule: Annotated[Rule, rules]
     server: Annotated[ServerStep, server_steps]
     buffers: Annotated[BufferPolicy, buffer_policies]
     head: Head = Head()
+    """The classifier's outputs: their temperature, and whether rotations are classes of their own."""
     meta: Meta | None = Field(None, description="a correction of the model on samples that the server holds")
 
     @model_validator(mode="after")

@@ -37,6 +37,7 @@ class Share(Options):
     """One of the models, and the share of the clients that have it."""
 
     model: Annotated[Model, models]
+    """The model."""
     share: float = Field(1.0, gt=0, description="of the clients, beside the others' shares")
 
 

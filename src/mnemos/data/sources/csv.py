@@ -24,7 +24,9 @@ class Csv(Source):
     """
 
     path: str = Field(min_length=1)
+    """The file or folder."""
     label: str = "label"
+    """Column of the labels."""
     features: tuple[str, ...] | None = Field(
         None, min_length=1, description="columns of numbers; if left out, all others"
     )

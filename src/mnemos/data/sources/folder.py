@@ -25,9 +25,11 @@ class Folder(Source):
     """Your own images, one folder per class; without a test folder, a test part is split off."""
 
     path: str = Field(min_length=1)
+    """The folder, with a folder for each class, or with `train` and `test` that have them."""
     size: int | None = Field(None, ge=1, le=4096)
     """Width and height that images are resized to; if left out, all must be equal already."""
     channels: Literal[1, 3] = 3
+    """Channels that images are converted to."""
     test: float = Field(0.2, gt=0, lt=1)
     """Share of each class that is for testing, if there is no test folder."""
 

@@ -18,7 +18,9 @@ _H = "feddyn.h"
 
 @corrections.register("feddyn")
 class Dynamic(Correction):
-    """Clients minimise L − ⟨hₖ, w⟩ + (α/2) ‖w − x‖², and then hₖ ← hₖ − α (wₖ − x).
+    """Adds a linear and a quadratic term to each client's loss, from a memory of its gradients.
+
+    Clients minimise L − ⟨hₖ, w⟩ + (α/2) ‖w − x‖², and then hₖ ← hₖ − α (wₖ − x).
 
     The server keeps h ← h − α |S|/N · mean (wₖ − x), and x ← (what the server step gives) − h/α.
     With α = 0 there is neither a pull nor a memory: FedAvg.

@@ -15,7 +15,10 @@ from mnemos.methods.presets.fedavg import FedAvg
 
 @terms.register("proximal")
 class Proximal(Term):
-    """Adds (μ/2) ‖w − x‖² to the loss; its gradient μ (w − x) pulls a client back to the received model."""
+    """Pulls a client back to the model that it received.
+
+    Adds (μ/2) ‖w − x‖² to the loss; its gradient μ (w − x) pulls a client back to the received model.
+    """
 
     partial: ClassVar[bool] = True
 

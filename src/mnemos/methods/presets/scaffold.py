@@ -47,7 +47,9 @@ _TINY = 1e-300
 
 @corrections.register("scaffold")
 class ControlVariates(Correction):
-    """Steps along g − cᵢ + c, where cᵢ and c estimate the client's and everyone's gradient; both start at 0.
+    """Corrects every local step by control variates of the client and of all clients.
+
+    Steps along g − cᵢ + c, where cᵢ and c estimate the client's and everyone's gradient; both start at 0.
 
     cᵢ⁺ is, by option I, the gradient of all the client's samples at the model received, and by option II
     cᵢ − c + (x − y) / (K η) of its K steps, K η being the sum of their rates. Then
