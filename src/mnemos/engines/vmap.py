@@ -247,7 +247,7 @@ class VmapRunner(DeviceRunner):
         chunk: list[TrainRequest] = []
         width, traced, memory = 0, 0, self._memory()
         for request in cohort:
-            own = min(self.plan.local.batch, len(request.samples)), self._traced(request)
+            own = min(self.plan.local.batch, request.samples.shape[0]), self._traced(request)
             wider, longer = max(width, own[0]), max(traced, own[1])
             bytes_needed = (len(chunk) + 1) * (self._per_sample * wider + self._per_client + longer)
             full = len(chunk) == most if most else bytes_needed > memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -53,6 +53,8 @@ class ControlVariates(Correction):
     cᵢ − c + (x − y) / (K η) of its K steps, K η being the sum of their rates. Then
     c ← c + |S|/N · mean (cᵢ⁺ − cᵢ).
     """
+
+    by_parameter: ClassVar[bool] = True
 
     option: Literal["I", "II"] = Field("II", description="how a client's control variate is renewed")
 
