@@ -103,7 +103,8 @@ def stack(requests: Sequence[TrainRequest], columns: tuple[Tensor, Tensor, Tenso
 
     start, start_dim = column([request.model for request in requests])
     received, received_dims = together([request.received for request in requests])
-    state, state_dims = together([of_method(request.state) for request in requests])
+    states = [of_method(request.state) if request.state else {} for request in requests]
+    state, state_dims = together(states)
     dims: Any = (start_dim, received_dims, state_dims, 0, 0, 0)
     return Client(start, received, state, *columns), Client(*dims)
 
