@@ -246,9 +246,10 @@ class VmapRunner(DeviceRunner):
     def _chunks(self, cohort: Iterable[TrainRequest], most: int) -> Iterator[list[TrainRequest]]:
         """`most` clients at a time, or as many as fit into memory if it is 0."""
         chunk: list[TrainRequest] = []
-        width, traced, memory = 0, 0, self._memory()
+        width, traced, memory, batch = 0, 0, self._memory(), self.plan.local.batch
+        traces = self.plan.method.correction.traced is not None
         for request in cohort:
-            own = min(self.plan.local.batch, len(request.samples)), self._traced(request)
+            own = min(batch, request.samples.shape[0]), self._traced(request) if traces else 0
             wider, longer = max(width, own[0]), max(traced, own[1])
             bytes_needed = (len(chunk) + 1) * (self._per_sample * wider + self._per_client + longer)
             full = len(chunk) == most if most else bytes_needed > memory
@@ -261,9 +262,7 @@ class VmapRunner(DeviceRunner):
             yield chunk
 
     def _traced(self, request: TrainRequest) -> int:
-        """Bytes of a client's traced steps: the parameters and the batch of each; 0 if none is traced."""
-        if self.plan.method.correction.traced is None:
-            return 0
+        """Bytes of a client's traced steps: the parameters and the batch of each."""
         layout, inputs = self._layout, math.prod(self._dataset.shape) * request.plan.local.batch
         return 4 * workload(request, self._batch_norm).total * (layout.size + layout.buffer_size + inputs)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mnemos.client.messages import Plan, TrainRequest
@@ -135,7 +136,9 @@ class Group:
         """
         plan = self.plan.model_copy(update={"arithmetic": ctx.runner.plan.arithmetic})
         fresh = self.method.client_state(self.layout)
-        assignment, flow = self.flow.assignment, self.flow.if_asked
+        held_back = self.flow.assignment.validation > 0
+        nothing = torch.zeros(0, dtype=torch.int64)
+        assignment, flow, met, present = self.flow.assignment, self.flow.if_asked, _Tensors(), _Tensors()
         for client, broadcast in broadcasts.items():
             round = broadcast.round
             model, buffers = self.start(broadcast, client)
@@ -155,9 +158,9 @@ class Group:
                 received=broadcast.received,
                 state=self._sent_state(state, ctx),
                 samples=torch.from_numpy(np.ascontiguousarray(samples)),
-                held_out=torch.from_numpy(np.ascontiguousarray(assignment.held_out(client))),
-                met=torch.from_numpy(flow.met(client, round)),
-                present=torch.from_numpy(flow.present(client, round)),
+                held_out=torch.from_numpy(assignment.held_out(client)) if held_back else nothing,
+                met=met(flow.met(client, round)),
+                present=present(flow.present(client, round)),
                 noise=0.0 if assignment.noise is None else float(assignment.noise[client]),
                 label_map=self.misconduct.label_map(client),
                 steps=steps.get(client),
@@ -179,13 +182,16 @@ class Group:
         """
         before = ctx.servers[self.index]
         result, watches = GroupResult(before), self._watches(ctx, broadcasts)
-        aggregation = self.aggregation(ctx.round, before, len(broadcasts))
+        # Where the engine's last bits are vmap's, sums may be taken in another order as well.
+        together = ctx.runner.plan.arithmetic.vmap
+        aggregation = self.aggregation(ctx.round, before, len(broadcasts), together=together)
         for answer in answers:
             result.bytes_up += 0 if answer.update is None else self.bytes_up(answer.update)
             update = result.take(ctx.round, answer)
             if update is None:
                 continue
-            self._show(update, broadcasts[update.client], watches[update.client])
+            if watches[update.client]:
+                self._show(update, broadcasts[update.client], watches[update.client])
             aggregation.add(discount(update))
             if answer.trained:  # a client that only pretends has no loss and no state
                 ctx.client_states.hold(update.client, self._remembered(update.state, update.buffers))
@@ -243,15 +249,18 @@ class Group:
         """The model and the buffers that a client starts from; `source`: what it was sent, or the server."""
         return source.model, source.buffers
 
-    def aggregation(self, round: int, server: Server, invited: int) -> Aggregation:
-        """A fresh aggregation for a round in which `invited` clients are asked."""
+    def aggregation(self, round: int, server: Server, invited: int, *, together: bool) -> Aggregation:
+        """A fresh aggregation for a round in which `invited` clients are asked.
+
+        `together`: many updates may be folded at once, by which the last bits differ.
+        """
         occasion = Occasion(server.state, self.experiment.seed, round)
         fold = (
             self.method.fold(self.layout, occasion)
             if self._mechanism is None
             else self._mechanism.fold(self.layout, server, round, invited)
         )
-        return Averaging(self.method, server, self.layout, fold, self._holders)
+        return Averaging(self.method, server, self.layout, fold, self._holders, together=together)
 
     def models(self, result: GroupResult) -> list[tuple[Tensor, Tensor]]:
         """The models, with their buffers, that take part in an exchange after the round."""
@@ -286,8 +295,8 @@ class Group:
 
     def bytes_up(self, update: TrainReply) -> int:
         """Bytes that a client sends to the server."""
-        always = _bytes(update.delta, *update.change.values())
-        return always + (_bytes(update.buffers) if self.method.buffers.sent else 0)
+        always = update.delta.nbytes + (_bytes(*update.change.values()) if update.change else 0)
+        return always + (update.buffers.nbytes if self.method.buffers.sent else 0)
 
     def bytes_down(self, server: Server) -> int:
         """Bytes that the server sends to a client."""
@@ -299,6 +308,18 @@ class Group:
         return self.layout
 
 
+class _Tensors:
+    """Arrays as tensors; an array that is the same object as the one before is the same tensor."""
+
+    def __init__(self) -> None:
+        self._last: tuple[NDArray[np.bool_], Tensor] | None = None
+
+    def __call__(self, array: NDArray[np.bool_]) -> Tensor:
+        if self._last is None or self._last[0] is not array:
+            self._last = array, torch.from_numpy(array)
+        return self._last[1]
+
+
 def _bytes(*tensors: Tensor) -> int:
     """The size of tensors in a message."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return sum(tensor.nbytes for tensor in tensors)

@@ -121,6 +121,14 @@ class Method(Part):
         """Whether some part overrides a hook; engines skip a hook that none overrides."""
         return bool(self._acting[hook])
 
+    @cached_property
+    def by_parameter(self) -> bool:
+        """Whether `correct`, `upload` and the correction's `delta` may be given many clients at once."""
+        own = type(self).correct is Method.correct and type(self).upload is Method.upload
+        acting = [*self._acting["correct"], *self._acting["upload"]]
+        declared = all(part.declares("by_parameter") for part in acting)
+        return own and declared and self.correction.sends_change
+
     # before training
 
     @property

@@ -51,6 +51,14 @@ class MethodPart(Part):
     changes_samples: ClassVar[bool] = False
     """Whether it changes the numbers of samples by small amounts, as only numbers can be."""
 
+    by_parameter: ClassVar[bool] = False
+    """Whether `correct` and `upload` treat each parameter by itself: they may be given many clients at once.
+
+    The gradient, the parameters, the trained model and each of the client's tensors are then [K, P], or [P]
+    if they are the same for all clients; what they return is [K, P]. The clients have the same learning
+    rates. Subclasses don't inherit this: see `declares`.
+    """
+
     def sends(self, layout: Layout) -> State:
         """An example of what a client uploads beside the model, for names, shapes and types."""
         return {}

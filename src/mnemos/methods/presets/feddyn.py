@@ -26,6 +26,7 @@ class Dynamic(Correction):
     With α = 0 there is neither a pull nor a memory: FedAvg.
     """
 
+    by_parameter: ClassVar[bool] = True
     in_step: ClassVar[bool] = True  # the server follows clients' hₖ by how far they say they went
 
     alpha: float = Field(0.01, ge=0, description="strength of the regularisation α")
