@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import click
 import typer
 
 from mnemos.cli.texts import has_texts
@@ -24,10 +25,25 @@ Words = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for run directories.")]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+class _JobsType(click.IntRange):
+    """A number of jobs, or `auto`, which is None."""
+
+    name = "integer or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; None for `auto`."""
+        return None if value == "auto" else super().convert(value, param, ctx)
+
+
 Jobs = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Runs at once; if not given, one a device, or one a core where they train on the CPU."
+        click_type=_JobsType(min=1),
+        metavar="NUMBER|auto",
+        help="Runs at once, each in a process of its own. auto, the default: a process a core, or a device; "
+        "on the CPU, runs of small models share them and train together.",
     ),
 ]
 Device = Annotated[
