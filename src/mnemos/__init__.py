@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mnemos.version import __version__
 
 if TYPE_CHECKING:
-    from mnemos.api import branch, compare, play_round, resume, run, sweep
+    from mnemos.api import branch, compare, play_round, resume, run, sweep, why
     from mnemos.data.sources.npz import write_npz
     from mnemos.experiment.experiment import Experiment
     from mnemos.report.write import Report, write_report
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     from mnemos.runs.run import Run
     from mnemos.runs.trained.load import load
     from mnemos.runs.trained.model import Predictions, TrainedModel
+    from mnemos.runs.why.answer import Answer
+    from mnemos.runs.why.ask import Question
     from mnemos.studies.results import Results
     from mnemos.studies.study import Study
 
 __all__ = [
+    "Answer",
     "Branching",
     "Experiment",
     "Predictions",
+    "Question",
     "Report",
     "Results",
     "Run",
@@ -43,14 +47,17 @@ __all__ = [
     "resume",
     "run",
     "sweep",
+    "why",
     "write_npz",
     "write_report",
 ]
 
 _HOMES = {
+    "Answer": "mnemos.runs.why.answer",
     "Branching": "mnemos.runs.branch",
     "Experiment": "mnemos.experiment.experiment",
     "Predictions": "mnemos.runs.trained.model",
+    "Question": "mnemos.runs.why.ask",
     "Report": "mnemos.report.write",
     "Results": "mnemos.studies.results",
     "Run": "mnemos.runs.run",
@@ -63,6 +70,7 @@ _HOMES = {
     "resume": "mnemos.api",
     "run": "mnemos.api",
     "sweep": "mnemos.api",
+    "why": "mnemos.api",
     "write_npz": "mnemos.data.sources.npz",
     "write_report": "mnemos.report.write",
 }

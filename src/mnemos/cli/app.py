@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "Train one federated experiment, from a recipe or from options alone.",
     "resume": "Continue an interrupted run, or a finished one for more rounds.",
     "replay": "Branch off a run at a round: a new run that goes on with something changed.",
+    "why": "Say why a class was lost: in which rounds, in training or aggregation, by whose updates.",
     "runs": "List runs with their state and result.",
     "predict": "Classify files with a trained model: images, arrays or tables.",
     "export": "Write a trained model as a folder for a model hub: weights, description, model card.",

@@ -121,9 +121,10 @@ class Group:
         `memory`: what screens and bad clients remember; both add. `train`: called instead of the engine's.
         """
         requests = self.requests(ctx, broadcasts, attempt.steps)
+        absent = {**attempt.absent, **dict.fromkeys(ctx.without)}
         if train is None:
-            train = counted(ctx.runner.run, sum(client not in attempt.absent for client in broadcasts))
-        answers = ask(train, requests, attempt.absent, self.misconduct, memory)
+            train = counted(ctx.runner.run, sum(client not in absent for client in broadcasts))
+        answers = ask(train, requests, absent, self.misconduct, memory)
         return self._screening.screen(answers, ctx.servers[self.index], memory, ctx.checks)
 
     def requests(

@@ -124,6 +124,10 @@ class RoundContext:
     checks: tuple[Check, ...] = ()
     measured: bool = True
     """Whether measures see the clients' models."""
+    without: frozenset[int] = frozenset()
+    """Clients whose updates don't arrive: for questions about what would have been."""
+    attempt: int | None = None
+    """The attempt that counts, however few updates it brings; None: the first that brings enough."""
 
     def after_failed_attempt(self, results: Sequence[GroupResult]) -> RoundContext:
         """The same round for another attempt; only the guard keeps what it learnt in the failed one."""
