@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mnemos.version import __version__
 
 if TYPE_CHECKING:
-    from mnemos.api import branch, compare, play_round, resume, run, sweep
+    from mnemos.api import branch, compare, play_round, resume, run, sweep, why
     from mnemos.data.sources.npz import write_npz
     from mnemos.experiment.experiment import Experiment
     from mnemos.lookup.find import describe, parts
@@ -25,16 +25,20 @@ if TYPE_CHECKING:
     from mnemos.runs.run import Run
     from mnemos.runs.trained.load import load
     from mnemos.runs.trained.model import Predictions, TrainedModel
+    from mnemos.runs.why.answer import Answer
+    from mnemos.runs.why.ask import Question
     from mnemos.studies.results import Results
     from mnemos.studies.study import Study
 
 __all__ = [
+    "Answer",
     "Branching",
     "Experiment",
     "FieldInfo",
     "PartInfo",
     "Parts",
     "Predictions",
+    "Question",
     "Report",
     "Results",
     "Run",
@@ -50,17 +54,20 @@ __all__ = [
     "resume",
     "run",
     "sweep",
+    "why",
     "write_npz",
     "write_report",
 ]
 
 _HOMES = {
+    "Answer": "mnemos.runs.why.answer",
     "Branching": "mnemos.runs.branch",
     "Experiment": "mnemos.experiment.experiment",
     "FieldInfo": "mnemos.lookup.info",
     "PartInfo": "mnemos.lookup.info",
     "Parts": "mnemos.lookup.info",
     "Predictions": "mnemos.runs.trained.model",
+    "Question": "mnemos.runs.why.ask",
     "Report": "mnemos.report.write",
     "Results": "mnemos.studies.results",
     "Run": "mnemos.runs.run",
@@ -75,6 +82,7 @@ _HOMES = {
     "resume": "mnemos.api",
     "run": "mnemos.api",
     "sweep": "mnemos.api",
+    "why": "mnemos.api",
     "write_npz": "mnemos.data.sources.npz",
     "write_report": "mnemos.report.write",
 }

@@ -150,6 +150,7 @@ BROKEN = {
             ({"model": TWO, "start": {"name": "file", "path": "x"}}, "start: an encoder is one model's"),
             ({"model": TWO, "evaluate": {"forgetting": 1}}, "evaluate.forgetting: forgetting compares"),
             ({"model": TWO, "measures": ["task-forgetting"]}, "measures.task-forgetting: forgetting comp"),
+            ({"model": TWO, "measures": ["ledger"]}, "measures.ledger: it follows the one model of a server"),
         ],
     ),
     "PEERS": (

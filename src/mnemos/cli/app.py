@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "Train one federated experiment, from a recipe or from options alone.",
     "resume": "Continue an interrupted run, or a finished one for more rounds.",
     "replay": "Branch off a run at a round: a new run that goes on with something changed.",
+    "why": "Say why a class was lost: in which rounds, in training or aggregation, by whose updates.",
     "list": "List what there is to choose from: methods, losses, partitions, streams, models, engines, …",
     "show": "Explain a method, a loss, any other part, or a field: options, formula, an example line.",
     "runs": "List runs with their state and result.",

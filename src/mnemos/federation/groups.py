@@ -28,7 +28,7 @@ from mnemos.federation.population import Population
 from mnemos.federation.round import Attempt, GroupResult, RoundContext
 from mnemos.federation.screening import Screening
 from mnemos.measures.evaluate import Evaluator, Judge
-from mnemos.measures.measure import Opening, Scores, Watch
+from mnemos.measures.measure import Measure, Opening, Scores, Watch
 from mnemos.methods.exchange import Broadcast, Occasion, Server, State, TrainReply
 from mnemos.privacy.gaussian import Mechanism
 from mnemos.screens import guard
@@ -122,9 +122,10 @@ class Group:
         `memory`: what screens and bad clients remember; both add. `train`: called instead of the engine's.
         """
         requests = self.requests(ctx, broadcasts, attempt.steps)
+        absent = {**attempt.absent, **dict.fromkeys(ctx.without)}
         if train is None:
-            train = counted(ctx.runner.run, sum(client not in attempt.absent for client in broadcasts))
-        answers = ask(train, requests, attempt.absent, self.misconduct, memory)
+            train = counted(ctx.runner.run, sum(client not in absent for client in broadcasts))
+        answers = ask(train, requests, absent, self.misconduct, memory)
         return self._screening.screen(answers, ctx.servers[self.index], memory, ctx.checks)
 
     def requests(
@@ -203,30 +204,40 @@ class Group:
         else:
             result.server = guard.remembering(before, memory)
         different = {id(watch): watch for several in watches.values() for watch in several}
-        result.watched = [record for watch in different.values() for record in watch.records()]
+        result.watches = [*different.values()]
         return result
 
     def _watches(self, ctx: RoundContext, broadcasts: Mapping[int, Broadcast]) -> dict[int, list[Watch]]:
         """The watches that see each client's model; clients that start from the same model share them."""
-        found: dict[int, list[Watch]] = {}
-        sharing = [[client] for client in broadcasts] if self._apart else [[*broadcasts]]
-        for clients in filter(None, sharing):
-            first = clients[0]
-            opening = Opening(
-                ctx.round,
-                self.experiment.rounds,
-                *self.start(broadcasts[first], first),
-                self._client_layout(first),
-                self.flow,
-                np.array(clients),
-                lambda model, buffers, indices: self.evaluator(model, buffers, self.dataset.train, indices),
-                lambda model, buffers: self.evaluator(model, buffers, self.dataset.test),
-            )
-            measures = self.experiment.watching if ctx.measured else ()
-            watches = [measure.watch(opening) for measure in measures]
-            opened = [watch for watch in watches if watch is not None]
-            found |= dict.fromkeys(clients, opened)
+        measures = self.experiment.watching if ctx.measured else ()
+        if not self._apart:
+            return dict.fromkeys(broadcasts, self._opened(ctx, broadcasts, measures)) if broadcasts else {}
+        single = [measure for measure in measures if not measure.together]
+        found = {client: self._opened(ctx, {client: sent}, single) for client, sent in broadcasts.items()}
+        if broadcasts and (rest := [measure for measure in measures if measure.together]):
+            server = ctx.servers[self.index]
+            current = Broadcast(ctx.round, server.model, server.buffers, {})
+            shared = self._opened(ctx, dict.fromkeys(broadcasts, current), rest)
+            found = {client: [*own, *shared] for client, own in found.items()}
         return found
+
+    def _opened(
+        self, ctx: RoundContext, broadcasts: Mapping[int, Broadcast], measures: Iterable[Measure]
+    ) -> list[Watch]:
+        """The watches of some measures over clients that start from the same model."""
+        first = next(iter(broadcasts))
+        opening = Opening(
+            ctx.round,
+            self.experiment.rounds,
+            *self.start(broadcasts[first], first),
+            self._client_layout(first),
+            self.flow,
+            np.array([*broadcasts]),
+            lambda model, buffers, indices: self.evaluator(model, buffers, self.dataset.train, indices),
+            lambda model, buffers: self.evaluator(model, buffers, self.dataset.test),
+        )
+        watches = [measure.watch(opening) for measure in measures]
+        return [watch for watch in watches if watch is not None]
 
     def _show(self, update: TrainReply, broadcast: Broadcast, watches: Iterable[Watch]) -> None:
         """Show a client's model after its local training to the measures."""
