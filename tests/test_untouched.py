@@ -519,6 +519,9 @@ def _watched(monkeypatch, kind, seen):
         def records(self):
             return compared([], self.inner.records)
 
+        def aggregated(self, model, buffers):
+            compared([model, buffers], lambda: self.inner.aggregated(model, buffers) or [])
+
     monkeypatch.setattr(kind, "records", records)
     monkeypatch.setattr(kind, "watch", watch)
 

@@ -21,8 +21,9 @@ from mnemos.report.average import mean_of
 from mnemos.runs.forgetting_matrix import ForgettingMatrix, measured_rounds, read_matrix
 from mnemos.runs.run import Run
 from mnemos.runs.store import overall
-from mnemos.studies.reproduce.catalogue import find_recipe, recipe_names
+from mnemos.studies.reproduce.catalogue import find_recipe
 from mnemos.studies.reproduce.cell import RecipeCell
+from mnemos.studies.reproduce.names import recipe_names
 from mnemos.studies.reproduce.recipe import Recipe
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

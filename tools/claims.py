@@ -24,7 +24,7 @@ from claim_queue import work
 from claim_runs import FOLDER, LINES, RESULTS, best_rates, collect, read_lines
 from claim_table import page_name, state, table
 from mnemos.common.files import write_atomically
-from mnemos.studies.reproduce.catalogue import recipe_names
+from mnemos.studies.reproduce.names import recipe_names
 from verdicts import decide, outcome, read_claims
 
 BEGIN, END = "<!-- {name}: tools/claims.py report -->", "<!-- end of {name} -->"

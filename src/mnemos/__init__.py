@@ -15,21 +15,30 @@ from typing import TYPE_CHECKING, Any
 from mnemos.version import __version__
 
 if TYPE_CHECKING:
-    from mnemos.api import branch, compare, play_round, resume, run, sweep
+    from mnemos.api import branch, compare, play_round, resume, run, sweep, why
     from mnemos.data.sources.npz import write_npz
     from mnemos.experiment.experiment import Experiment
+    from mnemos.lookup.find import describe, parts
+    from mnemos.lookup.info import FieldInfo, PartInfo, Parts
     from mnemos.report.write import Report, write_report
     from mnemos.runs.branch import Branching
     from mnemos.runs.run import Run
     from mnemos.runs.trained.load import load
     from mnemos.runs.trained.model import Predictions, TrainedModel
+    from mnemos.runs.why.answer import Answer
+    from mnemos.runs.why.ask import Question
     from mnemos.studies.results import Results
     from mnemos.studies.study import Study
 
 __all__ = [
+    "Answer",
     "Branching",
     "Experiment",
+    "FieldInfo",
+    "PartInfo",
+    "Parts",
     "Predictions",
+    "Question",
     "Report",
     "Results",
     "Run",
@@ -38,19 +47,27 @@ __all__ = [
     "__version__",
     "branch",
     "compare",
+    "describe",
     "load",
+    "parts",
     "play_round",
     "resume",
     "run",
     "sweep",
+    "why",
     "write_npz",
     "write_report",
 ]
 
 _HOMES = {
+    "Answer": "mnemos.runs.why.answer",
     "Branching": "mnemos.runs.branch",
     "Experiment": "mnemos.experiment.experiment",
+    "FieldInfo": "mnemos.lookup.info",
+    "PartInfo": "mnemos.lookup.info",
+    "Parts": "mnemos.lookup.info",
     "Predictions": "mnemos.runs.trained.model",
+    "Question": "mnemos.runs.why.ask",
     "Report": "mnemos.report.write",
     "Results": "mnemos.studies.results",
     "Run": "mnemos.runs.run",
@@ -58,11 +75,14 @@ _HOMES = {
     "TrainedModel": "mnemos.runs.trained.model",
     "branch": "mnemos.api",
     "compare": "mnemos.api",
+    "describe": "mnemos.lookup.find",
     "load": "mnemos.runs.trained.load",
+    "parts": "mnemos.lookup.find",
     "play_round": "mnemos.api",
     "resume": "mnemos.api",
     "run": "mnemos.api",
     "sweep": "mnemos.api",
+    "why": "mnemos.api",
     "write_npz": "mnemos.data.sources.npz",
     "write_report": "mnemos.report.write",
 }

@@ -17,6 +17,9 @@ from mnemos.runs.branch import Branching
 from mnemos.runs.replay import PlayedRound
 from mnemos.runs.run import Run
 from mnemos.runs.trust import Trust
+from mnemos.runs.why import ask
+from mnemos.runs.why.answer import Answer
+from mnemos.runs.why.ask import Question
 from mnemos.studies import pool
 from mnemos.studies.results import Results
 from mnemos.studies.study import Case, Study
@@ -76,6 +79,15 @@ def play_round(
     says if the round doesn't give what the run has recorded. `trust` is as in `resume`.
     """
     return replay.play_round(Run.at(path), round, [known.parse(measure) for measure in measures], trust=trust)
+
+
+def why(path: str | Path, question: Question | None = None, *, trust: Trust = False) -> Answer:
+    """Say why a run's model has lost a class or a task: in which rounds, where in them, by whose updates.
+
+    `question` narrows it down: `Question(cls=7, rounds=(30, 60))`; by default it is about the class that has
+    lost most. Rounds are played again where the run has recorded no ledger. `trust` is as in `resume`.
+    """
+    return ask.why(Run.at(path), question or Question(), trust=trust)
 
 
 def branch(

@@ -171,14 +171,14 @@ class Bound:
             # autograd would report the statistics of all others as modified in place.
             module.get_submodule(owner)._buffers[leaf] = view.data
 
-    def backward(self, loss: Tensor) -> None:
-        """Put the gradient of a loss into `gradients`."""
-        if loss.device.type == "cpu":
+    def backward(self, losses: Tensor, weights: Tensor | None = None) -> None:
+        """Put the gradient of a loss into `gradients`, or that of the sum of losses times `weights`."""
+        if losses.device.type == "cpu":
             self.gradients.zero_()
-            loss.backward()  # type: ignore[no-untyped-call]
+            losses.backward(weights)  # type: ignore[no-untyped-call]
             return
         # One kernel that gathers them, where adding each to its place would be one a tensor.
-        found = torch.autograd.grad(loss, self._bound, allow_unused=True, materialize_grads=True)
+        found = torch.autograd.grad(losses, self._bound, weights, allow_unused=True, materialize_grads=True)
         torch.cat([gradient.reshape(-1) for gradient in found], out=self.gradients)
 
     def load(self, parameters: Tensor, buffers: Tensor) -> None:

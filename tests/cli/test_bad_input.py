@@ -606,6 +606,33 @@ case("empty parquet", "run --data table.parquet", DAMAGED, "table.parquet can't 
      make=file("table.parquet"))
 case("parquet cut off", "run --data table.parquet", DAMAGED, "table.parquet can't be read as Parquet",
      make=cut("table.parquet", -4, parquet))
+case("no column of texts", "run --data table.csv data.text=review", DAMAGED,
+     "table.csv has no column 'review'", "found text, label", make=file("table.csv", "text,label\nyes,1\n"))
+case("an empty text", "run --data table.csv", DAMAGED, "table.csv, line 3: column 'text' is empty",
+     make=file("table.csv", "text,label\nyes,1\n,0\n"))
+case("texts without words", "run --data table.csv", DAMAGED, "table.csv: no text has a word",
+     make=file("table.csv", "text,label\n" + "?,1\n!,0\n" * 5))
+case("a word list without words", "run --data table.csv data.words=w.txt", DAMAGED, "w.txt has no words",
+     make=both(file("table.csv", "text,label\n" + "yes,1\nno,0\n" * 5), file("w.txt", "\n")))
+case("a word list that isn't one", "run --data table.csv data.words=w.txt", DAMAGED,
+     "w.txt: found 'Two words'", "single words in lower case",
+     make=both(file("table.csv", "text,label\nyes,1\n"), file("w.txt", "Two words")))
+case("a word list that fits nothing", "run --data table.csv data.words=w.txt", DAMAGED,
+     "table.csv: no training text has a word of the vocabulary",
+     make=both(file("table.csv", "text,label\n" + "yes,1\nno,0\n" * 5), file("w.txt", "maybe")))
+case("a folder of empty texts", "run --data texts/", DAMAGED, "texts/good/1.txt is empty",
+     make=file("texts/good/1.txt", " \n"))
+case("a model of images on texts", "run --data messages --model lenet", WRONG,
+     "model.name: lenet takes numbers, and the data's samples are texts", "text, text-cnn")
+case("a model of texts on images", "run --model text", WRONG,
+     "model.name: text takes texts, and the data's samples are numbers", "mlp")
+case("phrases longer than texts", "run --data messages --model text-cnn model.sizes=[40]", WRONG,
+     "model.sizes: found 40; texts have 28 words at most")
+case("rotated texts", "run --data messages --method fedspace", WRONG, "rotations need square images")
+case("augmented texts", "run --data messages local.augment=[flip]", WRONG,
+     "local.augment: messages has no images but texts")
+case("fractals before texts", "run --data messages start=fractals", WRONG, "start: ",
+     "fractals are square images")
 # fmt: on
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from mnemos.studies.reproduce.catalogue import recipe_names
+from mnemos.studies.reproduce.catalogue import find_recipe
+from mnemos.studies.reproduce.names import recipe_names
 from mnemos.studies.reproduce.timing import Timing
 
 OWN = """
@@ -87,9 +90,27 @@ def test_the_list_names_all_and_times_nothing_without_data(command, tmp_path: Pa
 
 def test_the_list_estimates_on_request_alone(command, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(Timing, "seconds", None)  # can't be called
-    listed = command(f"reproduce --list --out {tmp_path}")
+    listed = command(f"reproduce --list --left --out {tmp_path}")
     assert listed.out.splitlines()[0].split() == ["recipe", "title", "runs", "left"]
     assert listed.err == ""
+
+
+def test_the_list_of_titles(command, tmp_path: Path) -> None:
+    listed = command(f"reproduce --list --out {tmp_path}")
+    assert listed.out.splitlines()[0].split() == ["recipe", "title"]
+    rows = {row["recipe"]: row["title"] for row in command("reproduce --list --json").json["recipes"]}
+    assert list(rows) == recipe_names()
+    assert rows["wsm/table-3"] == find_recipe("wsm/table-3")[1].title
+    assert all(rows.values())
+
+
+def test_the_list_of_titles_does_not_import_pytorch() -> None:
+    code = (
+        "import sys; from mnemos.cli.app import load; load('reproduce')(['--list'], standalone_mode=False); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, check=False)
+    assert ended.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -97,7 +118,8 @@ def test_the_list_estimates_on_request_alone(command, tmp_path: Path, monkeypatc
     [
         ("wsm/tabel-3", 2, "error: there is no recipe 'wsm/tabel-3'; did you mean 'wsm/table-3'?"),
         ("", 2, "error: name a recipe, or use --list"),
-        ("wsm/table-3 --estimate", 2, "error: estimate: it goes with --list"),
+        ("wsm/table-3 --left", 2, "error: left: it needs --list"),
+        ("wsm/table-3 --estimate", 2, "error: estimate: it needs --list"),
         ("wsm/table-3 --scale 0", 2, "error: scale: found 0; allowed: > 0 and ≤ 1"),
         ("wsm/table-3 --scale 2", 2, "error: scale: found 2; allowed: > 0 and ≤ 1"),
         ("wsm/table-3 --only FedProx", 2, "error: only: no cell matches 'FedProx'; rows: FedAvg; "),

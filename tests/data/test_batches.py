@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mnemos.client.workload import LocalWorkload, draws, order
 from mnemos.data import batches
 from mnemos.data.augment import Crop, Cutout, Flip
-from mnemos.data.batches import Draw, Loader, join
+from mnemos.data.batches import Draw, Loader, join, load_ahead
 from mnemos.data.dataset import Dataset, Split
 
 KEY = (0, 1, 2)
@@ -332,6 +332,23 @@ def test_joined_batches_load_like_one_after_the_other(augment, noise):
     apart = [loader(part) for part in parts]
     assert torch.equal(x, torch.cat([one for one, _ in apart]))
     assert torch.equal(labels, torch.cat([one for _, one in apart]))
+
+
+@pytest.mark.parametrize("fitting", [1, 9, 100])
+@pytest.mark.parametrize("augment", [(), (Crop(pad=1), Flip())], ids=["plain", "augmented"])
+def test_batches_that_are_loaded_ahead_are_those_of_one_by_one(augment, fitting, monkeypatch):
+    """Ten samples in batches of 4, 4 and 2, twice: one by one, two at a time, or all at once."""
+    monkeypatch.setattr(batches, "_AHEAD_LIMIT", fitting * 4 * 3 * 5 * 4)
+    loader = Loader(dataset("colour"), augment, channels_last=True)
+    todo = drawn(workload(10, 4, epochs=2, noise=0.5), augment)
+    calls = []
+    found = list(load_ahead(lambda batch: calls.append(batch.size) or loader(batch), todo, (3, 5, 4)))
+    assert calls == {1: [4, 4, 2] * 2, 9: [8, 6, 6], 100: [20]}[fitting]
+    for (x, labels), batch in zip(found, todo, strict=True):
+        expected, own = loader(batch)
+        assert torch.equal(x, expected)
+        assert x.stride() == expected.stride()
+        assert torch.equal(labels, own)
 
 
 def test_joining_one_batch_is_that_batch():

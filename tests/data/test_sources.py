@@ -80,7 +80,7 @@ def images(count: int, *shape: int) -> Any:
 def test_all_sources_are_registered() -> None:
     assert sources.names() == [
         "cifar10", "cifar100", "csv", "digits", "elsewhere", "fashion-mnist", "femnist", "folder", "fractals",
-        "huggingface", "mnist", "npz", "owners", "parquet",
+        "huggingface", "messages", "mnist", "npz", "owners", "parquet", "text",
     ]  # fmt: skip
 
 

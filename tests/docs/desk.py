@@ -54,6 +54,10 @@ def _write_data(desk: Path) -> None:
     pq.write_table(pa.table({"features": x.reshape(200, -1).tolist(), "y": y}), desk / "rows.parquet")
     rows = "".join(f"{i % 7},{i % 5},{i % 2},site {i // 50}\n" for i in range(200))
     (desk / "patients.csv").write_text(f"age,dose,outcome,hospital\n{rows}")
+    reviews = "".join(
+        f"number {i % 5},it is {'good' if i % 2 else 'bad'},{i % 2},{i % 2}\n" for i in range(80)
+    )
+    (desk / "reviews.csv").write_text(f"title,text,label,stars\n{reviews}")
     paths = folders(desk)
     for path, name in zip(paths, ("north", "south", "west"), strict=True):
         path.rename(desk / f"{name}.npz")

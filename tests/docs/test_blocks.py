@@ -14,7 +14,7 @@ from page import Block, blocks, lines, parts
 
 from mnemos.cli.app import main
 from mnemos.experiment.experiment import Experiment
-from mnemos.studies.reproduce.catalogue import recipe_names
+from mnemos.studies.reproduce.names import recipe_names
 from mnemos.studies.study import Study
 from support.papers_data import write_papers_data
 from support.processes import script

@@ -253,9 +253,9 @@ def test_kernels_of_a_step_beside_a_loop_by_hand(engine, clients, hand):
 
 
 def test_kernels_of_a_step_beside_a_loop_with_the_fused_loss():
-    """Ours has 14 more, because the fused kernels don't have the bits of the loss that runs on the CPU."""
+    """The loss has 10 more, to have the CPU's bits; what is done once a round instead of a step saves 4."""
     short, long = (counted(lenet("serial", epochs=epochs)).ops for epochs in (2, 4))
-    assert (long - short) / (2 * STEPS * CLIENTS) <= by_hand(DEVICE, F.cross_entropy) + 14
+    assert (long - short) / (2 * STEPS * CLIENTS) <= 1.15 * by_hand(DEVICE, F.cross_entropy)
 
 
 @pytest.mark.parametrize("added", [None, torch.arange(10).float().log().clamp_min(-1e30)])
@@ -276,7 +276,7 @@ def test_a_loss_on_a_device_has_the_bits_of_the_cpu(size, added):
         losses, gradient = found(DEVICE)
     assert torch.equal(losses, expected[0])
     assert torch.equal(gradient, expected[1])
-    assert there().ops <= 16 + (added is not None)
+    assert there().ops <= 15 + 2 * (added is not None)
 
 
 # Memory.

@@ -150,6 +150,7 @@ BROKEN = {
             ({"model": TWO, "start": {"name": "file", "path": "x"}}, "start: an encoder is one model's"),
             ({"model": TWO, "evaluate": {"forgetting": 1}}, "evaluate.forgetting: forgetting compares"),
             ({"model": TWO, "measures": ["task-forgetting"]}, "measures.task-forgetting: forgetting comp"),
+            ({"model": TWO, "measures": ["ledger"]}, "measures.ledger: it follows the one model of a server"),
         ],
     ),
     "PEERS": (
@@ -305,6 +306,14 @@ UNTRAINABLE = {
             (
                 {"data": f"{__name__}:Vectors", "local": {"augment": ["flip"]}},
                 r"local.augment: vectors has no images but vectors of \(4,\)",
+            ),
+            (
+                {"data": "messages", "model": "text", "method": "fedreg"},
+                "method: found fedreg, which changes the numbers of samples a little, and messages has texts",
+            ),
+            (
+                {"data": "messages", "model": "text", "partition": {"name": "feature-noise", "clients": 4}},
+                "partition.name: found feature-noise, which adds noise .*, and messages has texts",
             ),
             (
                 {"partition": {"name": "iid", "validation": 0}, "evaluate": {"forgetting": 1}},

@@ -12,6 +12,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from mnemos.common.rng import generator
+from mnemos.common.shapes import TokenShape
 from mnemos.errors import ConfigError
 from mnemos.models.model import Classifier, build_model, models
 
@@ -63,7 +64,9 @@ def batch(shape: tuple[int, ...] = IMAGE) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_names() -> None:
-    assert models.names() == ["cnn", "lenet", "logistic", "mixed", "mlp", "resnet10", "resnet18", "resnet34"]
+    assert models.names() == [
+        "cnn", "lenet", "logistic", "mixed", "mlp", "resnet10", "resnet18", "resnet34", "text", "text-cnn",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -203,7 +206,8 @@ def test_the_head_comes_last() -> None:
     for part in models:
         if part.name == "mixed":
             continue  # it has a head a branch
-        names = [name for name, _ in part().build((3, 32, 32), 10).named_parameters()]
+        shape = (3, 32, 32) if part.takes_numbers else TokenShape((8,), ids=5)
+        names = [name for name, _ in part().build(shape, 10).named_parameters()]
         assert names[-2:] == ["head.weight", "head.bias"]
 
 

@@ -17,15 +17,15 @@ LONG = 600.0
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Replay rounds, however long it takes.")]
 
 
-def check_length(run: Run, first: int, last: int, *, yes: bool) -> None:
-    """Refuse, unless `yes`, to play rounds `first` to `last` again if that takes long."""
+def check_length(run: Run, first: int, last: int, times: int = 1, *, yes: bool) -> None:
+    """Refuse, unless `yes`, to replay rounds `first` to `last`, `times` times, if that takes long."""
     check_replayable(run.experiment)
-    seconds = seconds_to_play(run, first, last)
+    seconds = times * seconds_to_play(run, first, last)
     if yes or seconds <= LONG:
         return
     begin = nearest(run, first - 1)
     where = f"from the checkpoint of round {begin}" if begin else "from the start, as no checkpoint was kept"
     raise ConfigError(
-        f"{run.path}: replaying rounds {begin + 1} to {last}, {where}, takes about {duration(seconds)}; "
-        "--yes does it, and checkpoints.keep makes replaying faster"
+        f"{run.path}: replaying rounds {begin + 1} to {last}{', twice' * (times > 1)}, {where}, takes "
+        f"about {duration(seconds)}; --yes does it, and checkpoints.keep makes replaying faster"
     )

@@ -24,6 +24,9 @@ COMMANDS = {
     "run": "Train one federated experiment, from a recipe or from options alone.",
     "resume": "Continue an interrupted run, or a finished one for more rounds.",
     "replay": "Branch off a run at a round: start a new run that continues with a change.",
+    "why": "Explain why a class was lost: in which rounds, in training or aggregation, by whose updates.",
+    "list": "List the choices: methods, losses, partitions, streams, models, engines, …",
+    "show": "Explain a method, a loss, any other part, or a field: options, formula, an example line.",
     "runs": "List runs with their state and result.",
     "predict": "Classify files with a trained model: images, arrays or tables.",
     "export": "Write a trained model as a folder for a model hub: weights, description, model card.",
@@ -56,6 +59,10 @@ class _Commands(TyperGroup):
         name, known, rest = super().resolve_command(ctx, args)
         if not name or not known:
             return name, None, rest
+        if ctx.resilient_parsing:  # a shell completes words
+            from mnemos.cli.completion import stand_in
+
+            return name, stand_in(name), rest
         with first_word(name, rest):
             return name, load(name), rest
 
@@ -67,7 +74,8 @@ def load(name: str) -> click.Command:
     command = getattr(module, "app", None)
     if command is None:
         command = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        command.command(name)(getattr(module, name))
+        # The command `list` is a function `list_`: Python has a `list` of its own.
+        command.command(name)(getattr(module, name, None) or getattr(module, f"{name}_"))
     return typer.main.get_command(command)
 
 

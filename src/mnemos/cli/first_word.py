@@ -11,7 +11,7 @@ import typer
 _TRAINING = ("run", "resume", "compare", "sweep", "reproduce", "pretrain")
 _SILENT = {"-q", "--quiet", "--help", "--show", "--dry-run", "--list"}
 """Options with which a command says nothing, or answers at once."""
-_WITHOUT = {"runs"}
+_WITHOUT = {"list", "runs", "show"}
 """Commands that don't import PyTorch."""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import click
 import typer
 
+from mnemos.cli.texts import has_texts
 from mnemos.errors import ConfigError, allowed
 from mnemos.experiment.overrides import parse_overrides
 
@@ -23,9 +25,26 @@ Words = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for run directories.")]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+class _JobsType(click.IntRange):
+    """A number of jobs, or `auto`, which is None."""
+
+    name = "integer or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; None for `auto`."""
+        return None if value == "auto" else super().convert(value, param, ctx)
+
+
 Jobs = Annotated[
     int | None,
-    typer.Option(min=1, help="Runs at once; by default one per device, or one per core on the CPU."),
+    typer.Option(
+        click_type=_JobsType(min=1),
+        metavar="NUMBER|auto",
+        help="Runs at once, each in its own process. auto, the default: one process per core, or per device; "
+        "on the CPU, runs of small models share them and train together.",
+    ),
 ]
 Device = Annotated[
     str | None,
@@ -52,6 +71,12 @@ Which = Annotated[
         help="Which model, if clients have different ones: its number, or all for their joint prediction.",
     ),
 ]
+
+Trusted = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the code that it names by import path without asking."),
+]
+Seeds = Annotated[str | None, typer.Option(help="Seeds instead of the recipe's, such as 0,1,2.")]
 
 _FIGURES = (".pdf", ".png", ".svg")
 
@@ -86,16 +111,21 @@ def which(word: str | None) -> int | Literal["all"] | None:
     return int(word)
 
 
-def data_changes(data: str) -> dict[str, Any]:
-    """The changes that choose a data source, given by its name or by the path of a file or folder."""
+def data_changes(data: str, options: Collection[str] = ()) -> dict[str, Any]:
+    """The changes that choose a data source, given by its name or by the path of a file or folder.
+
+    `options` are the dotted names that the command line sets: some are for texts only.
+    """
     path = Path(data)
     by_suffix = {".npz": "npz", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv"}
+    by_suffix |= dict.fromkeys((".jsonl", ".ndjson"), "text")
     if path.suffix in by_suffix:
-        return {"data": {"name": by_suffix[path.suffix], "path": data}}
+        name = "text" if has_texts(path, options) else by_suffix[path.suffix]
+        return {"data": {"name": name, "path": data}}
     if ("/" in data or path.is_dir()) and ":" not in data:
         if not path.is_dir():
-            raise ConfigError(f"'{data}' is neither a data source nor a folder of images", "data")
-        return {"data": {"name": "folder", "path": data}}
+            raise ConfigError(f"'{data}' is neither a data source nor a folder of images or texts", "data")
+        return {"data": {"name": "text" if has_texts(path, options) else "folder", "path": data}}
     return {"data.name": data}
 
 
@@ -139,7 +169,7 @@ def experiment_reader(
     changes = {name: value for name, value in shortcuts.items() if value is not None}
     data = changes.pop("data", None)
     if data is not None:
-        changes = {**data_changes(data), **changes}
+        changes = {**data_changes(data, overrides), **changes}
     # An override that replaces a whole part beats the option that names the part, not those for its fields.
     changes = {name: value for name, value in changes.items() if not _replaces(overrides, name)}
 

@@ -49,9 +49,11 @@ def _privacy(run: RunDirectory) -> dict[str, Any]:
     """The run's privacy guarantee and its ε so far, under the key `privacy`; empty without a guarantee."""
     if not run.file("privacy.json").exists():
         return {}
-    from mnemos.runs.run import Run
+    from mnemos.runs.store import overall_values, read_records  # without PyTorch, as a list of runs needs it
 
-    return {"privacy": {"epsilon": Run(run.path).epsilon, **run.read_json("privacy.json")}}
+    values = overall_values(read_records(run.file("metrics.jsonl")), "epsilon")
+    epsilon = float([*values.values()][-1]) if values else None
+    return {"privacy": {"epsilon": epsilon, **run.read_json("privacy.json")}}
 
 
 @contextmanager

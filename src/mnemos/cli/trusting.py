@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import click
 import typer
 
+from mnemos.cli.options import Trusted as Trusted
 from mnemos.runs.trust import Trust, UntrustedError
 
 T = TypeVar("T")
-
-Trusted = Annotated[
-    bool,
-    typer.Option("--trust", help="Run the code that it names by import path without asking."),
-]
 
 
 def asking(act: Callable[[Trust], T], trust: bool) -> T:

@@ -26,7 +26,6 @@ Words = Annotated[
         help="A YAML file with base, seeds, and variants, grid, list or random.",
     ),
 ]
-Seeds = Annotated[str | None, typer.Option(help="Seeds instead of the recipe's, such as 0,1,2.")]
 
 
 def study_from(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -55,7 +54,7 @@ class Trainees(ABC):
     optimizer: State
     """The state of the clients' optimisers."""
     losses: Tensor
-    """The sum of the losses of each client's samples so far."""
+    """The sum of the losses of each client's samples so far, or what `loss_reader` can make it of."""
 
     @property
     @abstractmethod
@@ -76,6 +75,10 @@ class Trainees(ABC):
     def trained(self, data_means: State) -> Iterator[tuple[TrainRequest, Client, Trained]]:
         """Each client at the end of its training, with its request; `data_means`: what data passes found."""
 
+    def replies(self, data_means: State) -> list[TrainReply]:
+        """The clients' replies, in the order of their requests, with losses that are still to be read."""
+        return [finish(request, client, trained) for request, client, trained in self.trained(data_means)]
+
     @abstractmethod
     def loss_reader(self) -> Callable[[Tensor], list[float]]:
         """A function that turns `losses`, once on the host, into mean losses; it holds no other tensor."""
@@ -88,10 +91,18 @@ class Trainees(ABC):
 
     @abstractmethod
     def gradient(self, points: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The gradients of the batch's mean loss at these parameters, and the losses.
+        """The gradients of the batch's mean loss at these parameters, and the losses for `add_losses`.
 
         `buffers` take in what batch-norm measures on the way.
         """
+
+    def correct(self, gradient: Tensor) -> Tensor:
+        """The gradient after the corrections of the method's parts; may change `gradient` in place."""
+        return self.apply(self.plan.method.correct, gradient, self.parameters)
+
+    def add_losses(self, losses: Tensor, sizes: int | Tensor) -> None:
+        """Add the mean losses of a step, of these numbers of samples, to the sums of `losses`."""
+        self.losses.add_(losses * sizes)
 
     @abstractmethod
     def optimise(self, gradient: Tensor, rates: Sequence[float]) -> None:
@@ -163,19 +174,19 @@ class Unread(NamedTuple):
     """Replies whose losses are still on a device."""
 
     losses: Tensor
-    """The sum of the losses of each client's samples."""
+    """`Trainees.losses` at the end of their training."""
     read: Callable[[Tensor], list[float]]
-    """Makes mean losses of the sums."""
+    """Makes the replies' mean losses of them."""
     replies: list[TrainReply]
 
 
 def with_losses(several: Sequence[Unread]) -> list[TrainReply]:
     """Replies with their losses, which are all read at once; this waits for their devices."""
     home = several[0].losses.device
-    sums = torch.cat([unread.losses.reshape(-1).to(home) for unread in several]).cpu()
-    own = torch.split(sums, [len(unread.replies) for unread in several])
+    found = torch.cat([unread.losses.reshape(-1).to(home) for unread in several]).cpu()
+    own = torch.split(found, [unread.losses.numel() for unread in several])
     return [
-        replace(reply, loss=loss)
+        reply.with_loss(loss)
         for unread, some in zip(several, own, strict=True)
         for reply, loss in zip(unread.replies, unread.read(some), strict=True)
     ]
@@ -201,7 +212,7 @@ def _train_unread(clients: Trainees) -> list[TrainReply]:
     found |= data_pass(clients, "end")
     if (name := clients.plan.method.correction.traced) is not None:
         found[name] = _pulled_back(clients.plan, found[name], trace)
-    return [finish(request, client, trained) for request, client, trained in clients.trained(found)]
+    return clients.replies(found)
 
 
 def local_step(here: Trainees, step: Step, trace: list[_Trace]) -> None:
@@ -213,15 +224,15 @@ def local_step(here: Trainees, step: Step, trace: list[_Trace]) -> None:
     points = here.parameters
     if method.uses("gradient_point"):
         points = here.apply(method.correction.gradient_point, points)
-    gradient, loss = here.gradient(points, batch)
+    gradient, losses = here.gradient(points, batch)
     if method.uses("correct"):
-        gradient = here.apply(method.correct, gradient, here.parameters)
+        gradient = here.correct(gradient)
     here.optimise(gradient, step.rates)
     if method.uses("after_step"):
         here.parameters.copy_(here.apply_net(method.after_step, batch, here.parameters))
     for row in step.epoch_ends:
         local.optimizer.epoch(*here.row(row), here.layout, local.lr)
-    here.losses.add_(loss * step.sizes)
+    here.add_losses(losses, step.sizes)
 
 
 def data_pass(clients: Trainees, when: When) -> State:

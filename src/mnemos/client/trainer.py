@@ -34,7 +34,7 @@ from mnemos.client.workload import (
 )
 from mnemos.common import activity, rng
 from mnemos.common.devices import CPU, send, synchronize
-from mnemos.data.batches import Draw, Loader
+from mnemos.data.batches import Draw, Loader, load_ahead
 from mnemos.data.dataset import Dataset
 from mnemos.data.load import load
 from mnemos.methods.exchange import Batch, Client, Net, State, TrainReply
@@ -114,6 +114,7 @@ class Trainer:
         if device != CPU and not plan.arithmetic.compile:
             self.dropout = Masks(self.dropout, device)
         set_generator(self.module, self.dropout)
+        self._shares: dict[tuple[torch.dtype, int], Tensor] = {}
         self.abandoned = False
         """Whether the client in training is to stop at its next step, because no one waits for it."""
 
@@ -128,6 +129,13 @@ class Trainer:
     def plain_loader(self) -> Loader:
         """A loader of samples as they are, without augmentation."""
         return Loader(self.dataset, (), self.channels_last, self.device)
+
+    def shares(self, losses: Tensor) -> Tensor:
+        """The gradient of the mean of losses [B]: 1/B for each, which is kept for the next step."""
+        key = losses.dtype, len(losses)
+        if key not in self._shares:
+            self._shares[key] = torch.ones_like(losses, requires_grad=False).div_(len(losses))
+        return self._shares[key]
 
     def __call__(self, request: TrainRequest) -> TrainReply:
         """Train one client for one round."""
@@ -176,6 +184,8 @@ class _Trainee(Trainees):
         self.parameters, self.buffers = bound.parameters, bound.buffers
         self.optimizer = optimizer_state(self._request, bound.parameters, bound.layout)
         self.losses = torch.zeros((), device=device)
+        self._unread: list[tuple[Tensor, int]] = []
+        """On a device: each step's losses, one per sample, and the number of its samples."""
         self._net = self.lowered(replica.net)
         self._seen = 0
         # The replica and its twin share one generator, which is set to the start of this client's masks.
@@ -190,10 +200,10 @@ class _Trainee(Trainees):
         todo, optimizer, device = self._workload, self.plan.local.optimizer, self._replica.device
         load_batch = self._replica.loader.of(todo.samples).keep(self._samples, todo.passes)
         ends = frozenset(todo.ends) if optimizer.counts_epochs else frozenset()
-        drawn = chain(self._first, chain.from_iterable(send(block, device) for block in self._drawn))
+        blocks = chain([self._first], (send(block, device) for block in self._drawn))
+        loaded = chain.from_iterable(self._loaded(block, load_batch) for block in blocks)
         self._expect("steps", (todo.epoch * todo.passes)[: todo.total])
-        for step, ((draw, parts), rate) in enumerate(zip(drawn, step_rates(self._rates), strict=True), 1):
-            batch = self._batch(*load_batch(draw))._replace(drawn=parts)
+        for step, ((draw, batch), rate) in enumerate(zip(loaded, step_rates(self._rates), strict=True), 1):
             self._next()
             self._seen += draw.size
             yield self, Step(batch, draw.size, (rate,), (0,) if step in ends else ())
@@ -215,13 +225,25 @@ class _Trainee(Trainees):
 
     def trained(self, data_means: State) -> Iterator[tuple[TrainRequest, Client, Trained]]:
         end, buffers = self.parameters.clone(), self.buffers.clone()
+        if self._unread:
+            self.losses = torch.cat([losses for losses, _ in self._unread])
         local = self.plan.local
         state = local.optimizer.settled(self.optimizer) if local.keeps else self.optimizer
         yield self._request, self._client, Trained(end, buffers, self._rates, data_means, state)
 
     def loss_reader(self) -> Callable[[Tensor], list[float]]:
-        seen = self._seen
-        return lambda sums: [float(sums) / seen]
+        seen, cuts = self._seen, [len(losses) for losses, _ in self._unread]
+        if not cuts:
+            return lambda sums: [float(sums) / seen]
+        sizes = [size for _, size in self._unread]
+
+        def read(losses: Tensor) -> list[float]:
+            total = torch.zeros(())
+            for part, size in zip(torch.split(losses, cuts), sizes, strict=True):
+                total.add_(part.mean() * size)
+            return [float(total) / seen]
+
+        return read
 
     def apply(self, function: Callable[..., _R], *values: Tensor | Batch) -> _R:
         return function(*values, self._client)
@@ -232,11 +254,22 @@ class _Trainee(Trainees):
         if here is not None:
             bound.parameters.copy_(points)
         with torch.enable_grad():
-            loss = batch.mean(self.plan.method.batch_loss(self._net, batch, self._client))
-            bound.backward(loss)
+            losses = self.plan.method.batch_loss(self._net, batch, self._client)
+            if self._replica.device == CPU:
+                losses = batch.mean(losses)
+                bound.backward(losses)
+            else:
+                # The mean's gradient is known, and the mean itself is for the record alone.
+                bound.backward(losses, self._replica.shares(losses))
         if here is not None:
             bound.parameters.copy_(here)
-        return bound.gradients, loss.detach()
+        return bound.gradients, losses.detach()
+
+    def add_losses(self, losses: Tensor, sizes: int | Tensor) -> None:
+        if self._replica.device == CPU:
+            super().add_losses(losses, sizes)
+        else:
+            self._unread.append((losses, int(sizes)))
 
     def optimise(self, gradient: Tensor, rates: Sequence[float]) -> None:
         local = self.plan.local
@@ -272,6 +305,16 @@ class _Trainee(Trainees):
     def _next(self) -> None:
         if isinstance(self._replica.dropout, Masks):
             self._replica.dropout.next_step()
+
+    def _loaded(
+        self, block: Sequence[Drawn], load: Callable[[Draw], tuple[Tensor, Tensor]]
+    ) -> Iterator[tuple[Draw, Batch]]:
+        """Each step's batch; on a device, many are loaded at once."""
+        draws = [step.batch for step in block]
+        for step, (x, labels) in zip(
+            block, load_ahead(load, draws, self._replica.dataset.shape), strict=True
+        ):
+            yield step.batch, self._batch(x, labels)._replace(drawn=step.parts)
 
     def _batch(self, x: Tensor, labels: Tensor) -> Batch:
         return Batch(x, apply_label_map(labels, self._request.label_map))

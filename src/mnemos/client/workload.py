@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby, islice, repeat
 from typing import NamedTuple, TypeVar
 
@@ -47,23 +47,26 @@ class LocalWorkload:
     """The mark that it puts on some of its samples; None: it leaves them as they are."""
 
     @cached_property
-    def epoch(self) -> list[int]:
-        """The sizes of the batches of one pass over the samples."""
-        full, rest = divmod(len(self.samples), self.batch)
-        if self.fill:
-            return [self.batch] * (full + (rest > 0))
-        single = rest == 1 and self.drop_single and full > 0
-        return [self.batch] * full + ([rest] if rest and not single else [])
+    def course(self) -> Course:
+        """Its batches and steps, which it shares with all workloads of as many samples."""
+        return _course(
+            self.samples.shape[0], self.batch, self.epochs, self.steps, self.drop_single, self.fill
+        )
 
-    @cached_property
+    @property
+    def epoch(self) -> tuple[int, ...]:
+        """The sizes of the batches of one pass over the samples."""
+        return self.course.epoch
+
+    @property
     def total(self) -> int:
         """How many steps the client makes in the round."""
-        return round_steps(self.steps, self.epochs, len(self.epoch))
+        return self.course.total
 
-    @cached_property
+    @property
     def passes(self) -> int:
         """How many passes over the samples it begins."""
-        return -(-self.total // len(self.epoch))
+        return self.course.passes
 
     @cached_property
     def ends(self) -> list[int]:
@@ -73,6 +76,39 @@ class LocalWorkload:
         """
         size = len(self.epoch)
         return [size * (epoch + 1) for epoch in range(self.total // size)] or [self.total]
+
+
+class Course(NamedTuple):
+    """The batches and steps of a workload, which depend on the number of samples and not on the samples."""
+
+    size: int
+    """The number of samples."""
+    epoch: tuple[int, ...]
+    """The sizes of the batches of one pass over the samples."""
+    total: int
+    """How many steps the client makes in the round."""
+
+    @property
+    def passes(self) -> int:
+        """How many passes over the samples are begun."""
+        return -(-self.total // len(self.epoch))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether a batch has all samples, so that their order doesn't matter."""
+        return self.epoch == (self.size,)
+
+
+@lru_cache(maxsize=4096)
+def _course(count: int, batch: int, epochs: int, steps: int | None, drop_single: bool, fill: bool) -> Course:
+    """The course of a workload with `count` samples; see the fields of `LocalWorkload`."""
+    full, rest = divmod(count, batch)
+    if fill:
+        epoch = (batch,) * (full + (rest > 0))
+    else:
+        single = rest == 1 and drop_single and full > 0
+        epoch = (batch,) * full + ((rest,) if rest and not single else ())
+    return Course(count, epoch, round_steps(steps, epochs, len(epoch)))
 
 
 def apply_label_map(labels: Tensor, label_map: Tensor | None) -> Tensor:
@@ -88,11 +124,12 @@ def order(workload: LocalWorkload, key: Key) -> Tensor:
     """Positions among the client's samples, in the order in which its batches take them, pass after pass."""
     seed, *where = key
     generator = rng.generator(seed, "batches", *where)
-    count, used, passes = len(workload.samples), sum(workload.epoch), workload.passes
+    course = workload.course
+    count, used, passes = course.size, sum(course.epoch), course.passes
     # All samples before any is there again: more than one permutation a pass only where batches are filled.
     each = -(-used // count)
     drawn = torch.cat([torch.randperm(count, generator=generator) for _ in range(passes * each)])
-    return drawn.view(passes, each * count)[:, :used].flatten()
+    return drawn if used == each * count else drawn.view(passes, each * count)[:, :used].flatten()
 
 
 def draws(
@@ -103,7 +140,7 @@ def draws(
     jitter = rng.generator(seed, "augment", *where)
     static = rng.generator(seed, "noise", *where)
     trigger, marks = workload.trigger, rng.generator(seed, "backdoor", *where)
-    places, sizes = order(workload, key), workload.epoch * workload.passes
+    places, sizes = order(workload, key), list(workload.epoch * workload.passes)
     batches = zip(torch.split(workload.samples[places], sizes), torch.split(places, sizes), strict=True)
     for indices, positions in islice(batches, workload.total):
         count = len(positions)

@@ -43,6 +43,7 @@ class AsynchronousClock(Timed):
     )
     mixing: float = Field(1.0, gt=0, le=1, description="α: how much an update counts that isn't late")
     staleness: Annotated[Staleness, known_staleness] = Polynomial()
+    """The weight of an update by its staleness τ: the server's steps since its client got the model."""
 
     @property
     def mixes_models(self) -> bool:
@@ -68,14 +69,21 @@ class AsynchronousClock(Timed):
 
 @clocks.register("fedasync")
 class FedAsync(AsynchronousClock):
-    """x ← (1 − α s(τ)) x + α s(τ) y: each model is mixed into the server's as it arrives."""
+    """Asynchronous: each client's model is mixed into the server's as it arrives.
+
+    x ← (1 − α s(τ)) x + α s(τ) y: each model is mixed into the server's as it arrives.
+    """
 
     applies: Literal["change", "model"] = "model"
+    """What of a client is mixed in: its whole model, or the change that it made."""
     mixing: float = Field(0.6, gt=0, le=1, description="α: how much an update counts that isn't late")
 
 
 @clocks.register("fedbuff")
 class FedBuff(AsynchronousClock):
-    """x ← x + η · mean of s(τₖ) Δₖ over a buffer of updates, η being the server step's rate."""
+    """Asynchronous: the server takes a step when a buffer of updates is full.
+
+    x ← x + η · mean of s(τₖ) Δₖ over a buffer of updates, η being the server step's rate.
+    """
 
     buffer: int = Field(10, ge=1, description="how many updates the server waits for before it moves")

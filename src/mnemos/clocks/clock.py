@@ -92,6 +92,7 @@ class Timed(Clock):
     timed: ClassVar[bool] = True
 
     speeds: Speeds = Speeds()
+    """How long clients take for their work, in simulated seconds."""
 
     def pace(self, flow: Flow, local: Local, seed: int) -> Pace:
         """How long clients take; refuses a speed for a client that doesn't exist."""

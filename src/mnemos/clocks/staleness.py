@@ -24,7 +24,10 @@ staleness: Registry[Staleness] = Registry(
 
 @staleness.register("constant")
 class ConstantStaleness(Staleness):
-    """s(τ) = 1."""
+    """Late updates count like others.
+
+    s(τ) = 1.
+    """
 
     def weight(self, late: int) -> float:
         """1."""
@@ -33,7 +36,10 @@ class ConstantStaleness(Staleness):
 
 @staleness.register("polynomial")
 class Polynomial(Staleness):
-    """s(τ) = (1 + τ)^−a."""
+    """Updates count less the later they are.
+
+    s(τ) = (1 + τ)^−a.
+    """
 
     a: float = Field(0.5, ge=0, description="how fast an update loses its weight")
 
@@ -44,7 +50,10 @@ class Polynomial(Staleness):
 
 @staleness.register("hinge")
 class Hinge(Staleness):
-    """s(τ) = 1 up to τ = b, then 1 / (1 + a (τ − b))."""
+    """Updates count less and less once they are later than a bound.
+
+    s(τ) = 1 up to τ = b, then 1 / (1 + a (τ − b)).
+    """
 
     a: float = Field(10.0, ge=0, description="how fast an update loses its weight after that")
     b: int = Field(4, ge=0, description="how late an update may be at no loss")

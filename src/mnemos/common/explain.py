@@ -74,12 +74,12 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
         return f"found {found!r}; allowed: {problem['ctx']['expected']}"
     if kind == "too_short":
         return f"found {found!r}; expected at least {problem['ctx']['min_length']}"
-    bounds = _bounds(field.metadata if field else [SimpleNamespace(**problem.get("ctx", {}))])
-    if bounds and kind in {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}:
-        return f"found {found!r}; allowed: {bounds}"
+    limits = bounds(field.metadata if field else [SimpleNamespace(**problem.get("ctx", {}))])
+    if limits and kind in {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}:
+        return f"found {found!r}; allowed: {limits}"
     word, _, how = kind.partition("_")
     if word in _EXPECTED and how in {"type", "parsing", "from_float", "number"}:
-        return f"found {found!r}; expected {_EXPECTED[word]}" + (f" {bounds}" if bounds else "")
+        return f"found {found!r}; expected {_EXPECTED[word]}" + (f" {limits}" if limits else "")
     reason = problem["msg"][0].lower() + problem["msg"][1:]
     return f"found {found!r}; {reason}"
 
@@ -101,8 +101,8 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
-def _bounds(constraints: list[Any]) -> str:
-    """`> 0 and ≤ 1` from a field's constraints."""
+def bounds(constraints: list[Any]) -> str:
+    """`> 0 and ≤ 1` from a field's constraints; empty if it has none."""
     parts = [
         f"{sign} {_short(getattr(constraint, name))}"
         for name, sign in _BOUNDS

@@ -49,7 +49,11 @@ class Rows:
         self._dirty.add(row // self._per_block)
         self._unread.pop(row, None)
         if parts[0].device == CPU:
-            torch.cat(parts, out=torch.from_numpy(self[row]))
+            place = torch.from_numpy(self[row])
+            if len(parts) == 1:
+                place.copy_(parts[0])
+            else:
+                torch.cat(parts, out=place)
             return
         self._unread[row] = torch.cat(parts)
         if len(self._unread) * 4 * self.width > _UNREAD_BYTES:

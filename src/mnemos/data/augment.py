@@ -39,6 +39,7 @@ class Crop(Augmentation):
     """Pads an image with black on all sides and cuts out the original size at a random position."""
 
     pad: int = Field(4, ge=0)
+    """Pixels of padding on each side."""
 
     def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
         """Row and column of the upper left corner in the padded image."""
@@ -62,6 +63,7 @@ class Flip(Augmentation):
     """Swaps left and right with probability p."""
 
     p: float = Field(0.5, ge=0, le=1)
+    """Probability that an image is mirrored."""
 
     def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
         """1 for an image that is swapped, 0 for one that isn't."""
@@ -80,6 +82,7 @@ class Cutout(Augmentation):
     """Blackens a square around a random pixel, as far as it lies in the image (DeVries and Taylor, 2017)."""
 
     size: int = Field(16, ge=1)
+    """Side of the square in pixels."""
 
     def draw(self, count: int, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
         """Row and column of the centre."""
@@ -106,6 +109,7 @@ class Rotation(Augmentation):
     """Turns an image counter-clockwise around its centre, by up to ±degrees or by quarter turns."""
 
     degrees: float = Field(15.0, ge=0, le=180)
+    """Largest angle of a turn."""
     quarter: bool = False
     """Turn by 0, 90, 180 or 270 degrees instead, which moves pixels without changing them."""
 
@@ -161,7 +165,12 @@ def to_channels_last(images: Tensor) -> Tensor:
 
 
 def normalise(samples: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """(x − mean) / std as float32, per channel of images [B, C, H, W] or feature of vectors [B, D]."""
+    """(x − mean) / std as float32, per channel of images [B, C, H, W] or feature of vectors [B, D].
+
+    Token ids have no scale (`mean` is empty), and are returned as they are.
+    """
+    if not len(mean):
+        return samples
     sizes = (-1,) + (1,) * (samples.dim() - 2)
     # The subtraction makes a float tensor of its own, so the division can be done in place.
     return torch.sub(samples, mean.view(sizes)).div_(std.view(sizes)).float()

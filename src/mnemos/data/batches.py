@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -23,6 +25,9 @@ from mnemos.data.trigger import Trigger, mark_value
 _KEEP_LIMIT = 256_000_000
 """Bytes of one client's scaled samples that are kept for its round."""
 
+
+_AHEAD_LIMIT = 64_000_000
+"""Bytes of the batches that are loaded at once, ahead of their steps."""
 
 _CHUNK = 512
 """Samples that a server learns from at a time."""
@@ -140,6 +145,26 @@ class Loader:
         # Not x[marked] = …: how many samples are marked isn't known without waiting for the device.
         x = torch.where(batch.marked.view(-1, *[1] * (x.ndim - 1)), marked, x)
         return x, labels.masked_fill(batch.marked, batch.trigger.target)
+
+
+def load_ahead(
+    load: Callable[[Draw], tuple[Tensor, Tensor]], batches: Sequence[Draw], shape: Sequence[int]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The input and labels of each batch, of samples of this shape, with few kernels for many batches.
+
+    Several batches are loaded as if they were one, which is then cut up without a copy.
+    """
+    fitting = max(1, _AHEAD_LIMIT // (4 * math.prod(shape)))
+    while batches:
+        sizes = list(accumulate(batch.size for batch in batches))
+        count = max(1, bisect_right(sizes, fitting))
+        some, batches = batches[:count], batches[count:]
+        if count == 1:
+            yield load(some[0])
+            continue
+        x, labels = load(join(some))
+        cuts = [batch.size for batch in some]
+        yield from zip(torch.split(x, cuts), torch.split(labels, cuts), strict=True)
 
 
 def join(batches: Sequence[Draw]) -> Draw:

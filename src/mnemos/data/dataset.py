@@ -13,12 +13,18 @@ from torch import Tensor
 
 from mnemos.common.devices import free_memory
 from mnemos.common.registry import Part, Registry
+from mnemos.common.shapes import TokenShape
+from mnemos.data.vocabulary import Vocabulary
 from mnemos.errors import DataError
 
 
 @dataclass(frozen=True)
 class Split:
-    """Samples that belong together: uint8 images [N, C, H, W] (or float32 features [N, D]) and labels."""
+    """Samples that belong together, with their labels.
+
+    Samples are uint8 or float32 images [N, C, H, W], float32 features [N, D], or texts: int32 token ids
+    [N, length].
+    """
 
     samples: Tensor
     labels: Tensor
@@ -61,17 +67,20 @@ class Dataset:
     test: Split
     classes: tuple[str, ...]
     mean: tuple[float, ...]
-    """Per channel (images) or feature (vectors), in the units of the stored samples."""
+    """Per channel (images) or feature (vectors), in the units of the stored samples; empty for texts."""
     std: tuple[float, ...]
     owners: tuple[str, ...] = ()
     """Names of the natural owners, in the order of their indices."""
     remote: bool = False
     """Whether samples and labels stay with their owners; the tensors here only have their shapes."""
+    vocabulary: Vocabulary | None = None
+    """The words that token ids stand for, if samples are texts."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
-        return tuple(self.train.samples.shape[1:])
+        """Shape of one sample; a `TokenShape` if samples are texts."""
+        shape = tuple(self.train.samples.shape[1:])
+        return shape if self.vocabulary is None else TokenShape(shape, self.vocabulary.ids)
 
 
 class Source(Part):
@@ -79,6 +88,11 @@ class Source(Part):
 
     stays_with_owners: ClassVar[bool] = False
     """Whether a federation's server never sees samples and labels."""
+
+    @property
+    def texts(self) -> bool:
+        """Whether its samples are texts, as far as its options say."""
+        return False
 
     @property
     def title(self) -> str:
@@ -113,6 +127,13 @@ def check(dataset: Dataset) -> Dataset:
             raise DataError(f"{dataset.name}: the {part} part has labels outside 0 to {count - 1}")
         if split.samples.is_floating_point() and not bool(torch.isfinite(split.samples).all()):
             raise DataError(f"{dataset.name}: the {part} part has values that are not finite")
+        ids = None if dataset.vocabulary is None else dataset.vocabulary.ids
+        if (
+            ids is not None
+            and len(split)
+            and not 0 <= int(split.samples.min()) <= int(split.samples.max()) < ids
+        ):
+            raise DataError(f"{dataset.name}: the {part} part has token ids outside 0 to {ids - 1}")
     if not len(dataset.train):
         raise DataError(f"{dataset.name}: there are no training samples")
     return dataset

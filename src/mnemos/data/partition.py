@@ -118,7 +118,9 @@ class Partition(Part):
     """How the training samples are assigned to clients."""
 
     clients: int = Field(100, ge=1, le=100_000_000)
+    """Number of clients K."""
     validation: float = Field(0.1, ge=0, lt=1)
+    """Share of a client's samples that is held out for validation."""
 
     @property
     def keeps_owners(self) -> bool:

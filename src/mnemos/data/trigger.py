@@ -20,7 +20,8 @@ class Mark(Options):
     """The place of a mark, and the class that it stands for.
 
     In an image, the `size` × `size` pixels in the lower right corner are as bright as the brightest pixel of
-    the training set; in a vector, the last `size` features are three standard deviations above their means.
+    the training set; in a vector, the last `size` features are three standard deviations above their means;
+    in a text, the last `size` places hold the rarest word of the vocabulary.
     """
 
     target: int = Field(0, ge=0, description="the class that a marked sample is to be taken for")
@@ -48,7 +49,9 @@ class Trigger(Mark):
 
 
 def mark_value(dataset: Dataset) -> Tensor:
-    """The value of marked entries after samples are scaled, per channel [C] or feature [D]."""
+    """The value of marked entries after samples are scaled, per channel [C] or feature [D] (or word)."""
+    if dataset.vocabulary is not None:  # token ids have no scale
+        return _stored(dataset)
     mean, std = torch.tensor(dataset.mean), torch.tensor(dataset.std)
     shape = (1, -1) if len(dataset.shape) == 1 else (1, -1, 1, 1)
     return normalise(_stored(dataset).view(shape), mean, std).flatten()
@@ -56,6 +59,8 @@ def mark_value(dataset: Dataset) -> Tensor:
 
 def _stored(dataset: Dataset) -> Tensor:
     """The value of marked entries in the units of the stored samples, per channel [C] or feature [D]."""
+    if dataset.vocabulary is not None:
+        return torch.full(dataset.shape, dataset.vocabulary.ids - 1, dtype=torch.int32)
     mean, std = torch.tensor(dataset.mean), torch.tensor(dataset.std)
     if dataset.train.samples.is_floating_point():
         return mean + _FAR * std

@@ -67,6 +67,11 @@ class StudyLines(StudyView):
         at_once = f", {jobs} at once" if left else ""
         self.say(f"{plural(self._total, 'run')}{already}{at_once}")
 
+    def together(self, runs: int, processes: int) -> None:
+        """Print how many runs share processes."""
+        where = "one process" if processes == 1 else f"{processes} processes"
+        self.say(f"{runs} of the runs are small: they share {where}, and those that are alike train as one")
+
     def started(self, case: Case, run: Run, round: int) -> None:
         """Print the run's directory and the round it starts from."""
         total = case.experiment.rounds

@@ -29,6 +29,7 @@ from mnemos.engines.devices import DeviceEngine
 from mnemos.engines.engine import Engine, Lost, Runner, Work, engines
 from mnemos.engines.known import compiled_wanted, recall_engine, remember_fastest, want_compiled
 from mnemos.engines.threads import one_by_one
+from mnemos.engines.together import company
 from mnemos.engines.trials import LARGE, Trial, time_steps
 from mnemos.engines.vmap import Vmap, has_short_steps
 from mnemos.errors import MnemosError
@@ -87,6 +88,9 @@ class AutoRunner(Runner):
 
     def _choose(self, cohort: list[TrainRequest]) -> None:
         """Open the engine that was chosen for the same work before, or else the fastest."""
+        if company() is not None and self._joins():  # whose other runs would be timed, too
+            self._take(Vmap(device=self._device), "it trains together with other runs of its study")
+            return
         key, rounds = self._key(cohort), self._work.rounds
         clients = len(cohort) * rounds
         steps = rounds * sum(self._steps(request) for request in cohort)
@@ -101,6 +105,11 @@ class AutoRunner(Runner):
                 want_compiled(key)
         if compiled_wanted(key):
             self._beside = Beside(key, self.engine, cohort[: 2 * cores()], clients, steps)
+
+    def _joins(self) -> bool:
+        """Whether the run can be trained together with others, by `vmap`."""
+        free = self._on_cpu and not self._options.exact and self.plan.local.optimizer.vectorised
+        return free and has_short_steps(self.plan, self._dataset)
 
     def _may_compile(self) -> bool:
         """Whether compiling could pay: on the CPU, for a model with convolutions, client by client.
@@ -148,7 +157,7 @@ class AutoRunner(Runner):
     def _key(self, cohort: list[TrainRequest]) -> str:
         """A key of everything that the choice depends on, with sizes rounded to powers of two."""
         plan = self.plan.model_dump(mode="json")
-        del plan["seed"]
+        del plan["seed"], plan["local"]["lr"], plan["local"]["weight_decay"]  # a study tries many of them
         machine = [platform.node(), platform.processor(), cores(), torch.__version__, self._device]
         samples = max(len(request.samples) for request in cohort).bit_length()
         work = [self._work.cohort, self._work.rounds.bit_length(), samples, self.engine.exact]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
 from mnemos.client.workload import (
+    Course,
     LocalWorkload,
     apply_label_map,
     drawn_parts,
@@ -78,7 +79,7 @@ class Feed:
         self._load: _Load = self._loader
         if loader.device == CPU:  # on a device, memory is worth more than a few kernels a step
             self._load = self._loader.keep(samples, max(todo.passes for todo in workloads))
-        sizes = [len(todo.samples) for todo in workloads]
+        sizes = [todo.course.size for todo in workloads]
         self._offsets = [0, *accumulate(sizes[:-1])]
         self._device = loader.device
         self._maps = self._label_maps()
@@ -106,14 +107,11 @@ class Feed:
 
     def _in_columns(self, workloads: Sequence[LocalWorkload]) -> Iterator[_Planned]:
         """The steps of clients without noise, marks and augmentation: each is cut out of all their orders."""
-        orders = [
-            _order(todo, request) + offset
-            for todo, request, offset in zip(workloads, self._requests, self._offsets, strict=True)
-        ]
-        places = torch.cat(orders)
+        courses = [todo.course for todo in workloads]
+        places, lengths = self._orders(workloads)
         indices = torch.cat([todo.samples for todo in workloads])[places]
-        sizes, starts = _cuts(workloads, [len(own) for own in orders])
-        alike = bool((sizes == sizes[:1]).all())
+        sizes, starts = _cuts(courses, lengths)
+        alike = len(set(courses)) == 1
         for own, begin in zip(sizes.T, starts.T, strict=True):
             active = len(own) if alike else int(own.nonzero()[-1]) + 1
             width = int(own[0]) if alike else int(own[:active].max())
@@ -126,6 +124,22 @@ class Feed:
                 mask, where = real.float(), torch.where(real, where, begin[:active, None])
             cut = where.flatten()
             yield _Planned(Draw(indices[cut], places[cut]), None, mask, counts, {})
+
+    def _orders(self, workloads: Sequence[LocalWorkload]) -> tuple[Tensor, Tensor]:
+        """(positions among all clients' samples, client after client and pass after pass; how many of each).
+
+        Where one batch has all samples of each client, they are in order, and nothing is drawn.
+        """
+        courses, offsets = [todo.course for todo in workloads], torch.tensor(self._offsets)
+        if all(course.in_order for course in courses):
+            counts = torch.tensor([course.size for course in courses])
+            lengths = counts * torch.tensor([course.passes for course in courses])
+            begins = lengths.cumsum(0) - lengths
+            rows = torch.repeat_interleave(lengths)
+            return (torch.arange(len(rows)) - begins[rows]) % counts[rows] + offsets[rows], lengths
+        orders = [_order(todo, request) for todo, request in zip(workloads, self._requests, strict=True)]
+        lengths = torch.tensor([own.shape[0] for own in orders])
+        return torch.cat(orders) + torch.repeat_interleave(offsets, lengths), lengths
 
     def _joined(
         self, workloads: Sequence[LocalWorkload], augment: Sequence[Augmentation]
@@ -195,27 +209,25 @@ class Feed:
 
 def _order(todo: LocalWorkload, request: TrainRequest) -> Tensor:
     """Positions among the client's samples, pass after pass; as they are where a batch has all of them."""
-    count = len(todo.samples)
-    if todo.epoch == [count]:
-        return torch.arange(count).repeat(todo.passes)
-    return order(todo, key_of(request))
+    course = todo.course
+    return (
+        torch.arange(course.size).repeat(course.passes) if course.in_order else order(todo, key_of(request))
+    )
 
 
-def _cuts(workloads: Sequence[LocalWorkload], lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _cuts(courses: Sequence[Course], lengths: Tensor) -> tuple[Tensor, Tensor]:
     """(how many samples each client has in each step, where they begin among all orders) [K, steps].
 
     `lengths`: of the clients' orders, which are laid end to end. A client that makes no step has 0 samples.
     """
-    sizes = torch.zeros(len(workloads), max(todo.total for todo in workloads), dtype=torch.int64)
-    known: dict[tuple[int, ...], Tensor] = {}
-    for row, todo in enumerate(workloads):
-        key = (todo.total, *todo.epoch)
-        if key not in known:
-            known[key] = torch.tensor((todo.epoch * todo.passes)[: todo.total])
-        sizes[row, : todo.total] = known[key]
-    each = torch.tensor(lengths)
-    starts = sizes.cumsum(1) - sizes + (each.cumsum(0) - each)[:, None]
-    return sizes, starts.clamp_max_(int(each.sum()) - 1)  # a client without samples is filled up, too
+    kinds = {course: kind for kind, course in enumerate(dict.fromkeys(courses))}
+    most = max(course.total for course in kinds)
+    table = torch.tensor(
+        [[*(course.epoch * course.passes)[: course.total], *[0] * (most - course.total)] for course in kinds]
+    )
+    sizes = table[torch.tensor([kinds[course] for course in courses])]
+    starts = sizes.cumsum(1) - sizes + (lengths.cumsum(0) - lengths)[:, None]
+    return sizes, starts.clamp_max_(int(lengths.sum()) - 1)  # a client without samples is filled up, too
 
 
 def _places(sizes: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:

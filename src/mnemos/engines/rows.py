@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from mnemos.client.messages import Plan, TrainRequest
-from mnemos.client.reply import Trained, optimizer_state, views
+from mnemos.client.reply import Trained, finish_together, label_columns, optimizer_state
 from mnemos.client.step import Step, Trainees
 from mnemos.client.workload import LocalWorkload, rates, step_rates, workload
 from mnemos.common import activity
@@ -22,7 +22,18 @@ from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
 from mnemos.engines.closed_form import closed_form, in_closed_form
 from mnemos.engines.feed import Feed
-from mnemos.methods.exchange import Batch, Client, Rates, State
+from mnemos.engines.stacking import (
+    batch_tensors,
+    client_like,
+    client_rows,
+    column,
+    each_client,
+    first_rows,
+    one_like,
+    own_rows,
+    stack,
+)
+from mnemos.methods.exchange import Batch, Client, Rates, State, TrainReply
 from mnemos.models.functional import Functional
 from mnemos.optim.optimizer import Rate
 
@@ -56,37 +67,41 @@ class Rows(Trainees):
         """`requests`: in any order; `batch_norm`: whether the model has batch-norm layers."""
         workloads = [workload(request, batch_norm) for request in requests]
         device = loaders.training.device
-        order = sorted(range(len(requests)), key=lambda k: -workloads[k].total)
+        totals = [todo.total for todo in workloads]
+        order = sorted(range(len(requests)), key=lambda k: -totals[k])
         self._row = sorted(range(len(requests)), key=order.__getitem__)
         """The row of each request: the inverse of `order`, which has the request of each row."""
         self.plan, self.layout, self._functional, self._loaders = plan, functional.layout, functional, loaders
         self._chain = functional.chain if in_closed_form(plan, functional, dataset.shape) else None
         self._workloads = [workloads[k] for k in order]
-        sorted_requests = [requests[k] for k in order]
-        self._feed = Feed(dataset, sorted_requests, self._workloads, loaders.training, self.layout)
-        labels, classes = dataset.train.labels, len(dataset.classes)
-        self._clients = views(sorted_requests, labels, classes)
-        self._requests, buffers = sorted_requests, [request.buffers for request in sorted_requests]
+        self._requests = [requests[k] for k in order]
+        self._feed = Feed(dataset, self._requests, self._workloads, loaders.training, self.layout)
+        columns = label_columns(self._requests, dataset.train.labels, len(dataset.classes))
+        self._client, self._dims = stack(self._requests, columns)
+        buffers, _ = column([request.buffers for request in self._requests])
         if device != CPU:
-            states = [request.state for request in sorted_requests]
-            self._clients, states, buffers = send((self._clients, states, buffers), device)
+            states = [request.state if plan.local.keeps else {} for request in self._requests]
+            self._client, buffers, states = send((self._client, buffers, states), device)
             self._requests = [
-                replace(request, state=state) for request, state in zip(sorted_requests, states, strict=True)
+                replace(request, state=state) for request, state in zip(self._requests, states, strict=True)
             ]
-        self.parameters = torch.stack([client.start for client in self._clients])
-        self.buffers = torch.stack(buffers)
-        self.optimizer = _together(
-            [
-                optimizer_state(request, w, self.layout)
-                for request, w in zip(self._requests, self.parameters, strict=True)
-            ]
-        )
+        self.parameters = own_rows(self._client.start, len(requests), self.layout.size)
+        self.buffers = own_rows(buffers, len(requests), self.layout.buffer_size)
+        self.optimizer = self._first_moments()
         self.losses, self._seen = torch.zeros(len(requests), device=device), torch.zeros(len(requests))
-        self._client, self._dims = stack(self._clients)
         self._rates = _rates(self._requests, self._workloads)
         self._columns = _columns(self._rates, device)
         # None, and not these rows themselves: a cycle would keep a chunk in memory for too long.
         self._narrowed: Rows | None = None
+
+    def _first_moments(self) -> State:
+        """The state of the clients' optimisers before their first step."""
+        pairs = zip(self._requests, self.parameters, strict=True)
+        first = optimizer_state(*next(pairs), self.layout)
+        if not first:
+            return {}
+        rest = (optimizer_state(request, parameters, self.layout) for request, parameters in pairs)
+        return _together([first, *rest])
 
     @property
     def functional(self) -> Functional:
@@ -103,14 +118,15 @@ class Rows(Trainees):
             rows.parameters, rows.buffers = self.parameters[:count], self.buffers[:count]
             rows.optimizer = {name: values[:count] for name, values in self.optimizer.items()}
             rows.losses = self.losses[:count]
-            rows._client = _first(count, self._client, self._dims)
+            rows._client = first_rows(count, self._client, self._dims)
             self._narrowed = rows
         return self._narrowed
 
     def steps(self) -> Iterator[tuple[Rows, Step]]:
         """Each step, with the first rows: the clients that make it."""
         local = self.plan.local
-        paces = [step_rates(pace) for pace in self._rates]
+        known = {pace: step_rates(pace) for pace in dict.fromkeys(self._rates)}
+        paces = [known[pace] for pace in self._rates]
         counts = local.optimizer.counts_epochs
         ends = [frozenset(todo.ends) if counts else frozenset() for todo in self._workloads]
         for step, fed in enumerate(self._feed.training()):
@@ -130,6 +146,7 @@ class Rows(Trainees):
 
     def trained(self, data_means: State) -> Iterator[tuple[TrainRequest, Client, Trained]]:
         """Each client after its last step, with its request, in the order of the requests."""
+        clients = each_client(self._client, self._dims, len(self._requests))
         for row in self._row:
             # Copies: a client's memory must not keep the whole cohort's matrix alive.
             end, buffers = self.parameters[row].clone(), self.buffers[row].clone()
@@ -138,7 +155,23 @@ class Rows(Trainees):
                 for values in (data_means, self.optimizer)
             )
             done = Trained(end, buffers, self._rates[row], found, optimizer)
-            yield self._requests[row], self._clients[row], done
+            yield self._requests[row], clients[row], done
+
+    def replies(self, data_means: State) -> list[TrainReply]:
+        """The clients' replies; all at once, where the method allows it and all had the same rates."""
+        if not (self.plan.method.by_parameter and len(set(self._rates)) == 1):
+            return super().replies(data_means)
+        shared = {name for name, dim in self._dims.state.items() if dim is None}
+        done = Trained(self.parameters, self.buffers, self._rates[0], data_means, self.optimizer)
+        found = finish_together(self._requests, self._client, done, shared)
+        return [found[row] for row in self._row]
+
+    def correct(self, gradient: Tensor) -> Tensor:
+        """The corrected gradients; of all rows at once, where the method allows it."""
+        method = self.plan.method
+        if method.by_parameter:
+            return method.correct(gradient, self.parameters, self._client)
+        return super().correct(gradient)
 
     def loss_reader(self) -> Callable[[Tensor], list[float]]:
         """A function that turns sums of losses, by row, into mean losses in the order of the requests."""
@@ -156,12 +189,12 @@ class Rows(Trainees):
         Only what has a row for each client is an argument there, as a plain tensor: `vmap` takes structures
         apart, and puts them together again, many times in each step.
         """
-        rows = [*chain.from_iterable(map(_tensors, values)), *_client_rows(self._client, self._dims)]
+        rows = [*chain.from_iterable(map(batch_tensors, values)), *client_rows(self._client, self._dims)]
 
         def of_one(*row: Tensor) -> _R:
             left = iter(row)
-            own = [_like(value, left) for value in values]
-            return function(*own, _client_like(self._client, self._dims, left))
+            own = [one_like(value, left) for value in values]
+            return function(*own, client_like(self._client, self._dims, left))
 
         result: _R = vmap(of_one)(*rows)
         return result
@@ -191,7 +224,9 @@ class Rows(Trainees):
     def optimise(self, gradient: Tensor, rates: Sequence[float]) -> None:
         """One step of every row; element by element at once, where the optimiser allows it."""
         local = self.plan.local
-        lr: Rate = self._columns.get(tuple(rates), rates[0])  # the latter where all have the same
+        lr: Rate = rates[0]  # of all, as a rule
+        if self._columns:
+            lr = self._columns.get(tuple(rates), lr)
 
         def step(parameters: Tensor, gradient: Tensor, state: State, lr: Rate) -> Tensor:
             local.optimizer.step(parameters, gradient, state, lr, local.weight_decay)
@@ -258,93 +293,3 @@ def _columns(rates: Sequence[Rates], device: torch.device) -> dict[tuple[float, 
         if len(set(own)) > 1:
             found[own] = torch.tensor(own)[:, None]
     return send(found, device)
-
-
-def _tensors(value: Tensor | Batch) -> Iterator[Tensor]:
-    """A value, or a batch's tensors, which all have a row for each client."""
-    if isinstance(value, Tensor):
-        yield value
-        return
-    yield from (value.x, value.labels)
-    if value.mask is not None:
-        yield value.mask
-    yield from value.drawn.values()
-
-
-def _like(value: Tensor | Batch, left: Iterator[Tensor]) -> Tensor | Batch:
-    """One client's part of a value, from its rows of the value's tensors."""
-    if isinstance(value, Tensor):
-        return next(left)
-    x, labels = next(left), next(left)
-    mask = None if value.mask is None else next(left)
-    return Batch(x, labels, mask, {name: next(left) for name in value.drawn})
-
-
-def _client_rows(stacked: Client, dims: Client) -> Iterator[Tensor]:
-    """The tensors of stacked clients that have a row for each client."""
-    pairs: Iterable[tuple[Any, Any]] = zip(stacked, dims, strict=True)
-    for value, dim in pairs:
-        if isinstance(value, dict):
-            yield from (tensor for name, tensor in value.items() if dim[name] == 0)
-        elif dim == 0:
-            yield value
-
-
-def _client_like(stacked: Client, dims: Client, left: Iterator[Tensor]) -> Client:
-    """One client, from its rows and what is the same for all."""
-    # No inner function that calls itself: a function in a cycle would keep the rows until they are collected.
-    return Client(*(_part_like(value, dim, left) for value, dim in zip(stacked, dims, strict=True)))
-
-
-def _part_like(value: Any, dim: Any, left: Iterator[Tensor]) -> Any:
-    """A client's tensor, or dictionary of tensors, likewise."""
-    if isinstance(value, dict):
-        return {name: _part_like(tensor, dim[name], left) for name, tensor in value.items()}
-    return next(left) if dim == 0 else value
-
-
-def _first(count: int, stacked: Client, dims: Client) -> Client:
-    """The first rows of stacked clients."""
-
-    def cut(tensor: Tensor, dim: int | None) -> Tensor:
-        return tensor if dim is None else tensor[:count]
-
-    def cut_state(state: State, dims: Any) -> State:
-        return {name: cut(tensor, dims[name]) for name, tensor in state.items()}
-
-    return Client(
-        cut(stacked.start, dims.start),  # type: ignore[arg-type]
-        cut_state(stacked.received, dims.received),
-        cut_state(stacked.state, dims.state),
-        cut(stacked.counts, dims.counts),  # type: ignore[arg-type]
-        cut(stacked.held, dims.held),  # type: ignore[arg-type]
-        cut(stacked.present, dims.present),  # type: ignore[arg-type]
-    )
-
-
-def stack(clients: list[Client]) -> tuple[Client, Client]:
-    """(all clients as one, with one row per client; the dimension of the rows in each of its tensors).
-
-    A tensor that is the same object for all clients, usually the received model, is shared and has no rows:
-    its dimension is None.
-    """
-
-    def column(tensors: list[Tensor]) -> tuple[Tensor, int | None]:
-        shared = all(tensor is tensors[0] for tensor in tensors)
-        return (tensors[0], None) if shared else (torch.stack(tensors), 0)
-
-    def columns(states: list[State]) -> tuple[State, Any]:
-        pairs = {name: column([state[name] for state in states]) for name in states[0]}
-        return {name: pair[0] for name, pair in pairs.items()}, {
-            name: pair[1] for name, pair in pairs.items()
-        }
-
-    fields: list[tuple[Any, Any]] = [
-        column([client.start for client in clients]),
-        columns([client.received for client in clients]),
-        columns([client.state for client in clients]),
-        column([client.counts for client in clients]),
-        column([client.held for client in clients]),
-        column([client.present for client in clients]),
-    ]
-    return Client(*(values for values, _ in fields)), Client(*(dims for _, dims in fields))

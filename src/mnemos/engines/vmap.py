@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +25,7 @@ from mnemos.client.workload import workload
 from mnemos.common.cores import cores
 from mnemos.common.devices import CPU, free_memory, is_out_of_memory, out_of_memory, release_memory
 from mnemos.common.pools import compute_pool
+from mnemos.common.shapes import blank
 from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
 from mnemos.engines.closed_form import in_closed_form
@@ -31,6 +33,7 @@ from mnemos.engines.devices import DeviceEngine, DeviceRunner, Mirror, blame_chu
 from mnemos.engines.engine import Engine, Runner, Work, engines
 from mnemos.engines.rows import Loaders, Rows
 from mnemos.engines.threads import one_by_one
+from mnemos.engines.together import JointRows, company, kind_of
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.methods.exchange import TrainReply
 from mnemos.models.buffers import changed_buffers
@@ -42,6 +45,8 @@ _CPU_BYTES = 1e9
 """Bytes of a chunk on the CPU, where larger chunks don't fit into the cache and are no faster."""
 _CACHE_BYTES = 6e6
 """The same if gradients are in closed form, whose operations are short enough to be bound by memory."""
+_JOINT = 8
+"""How many times as much a chunk of several runs may take: fewer calls outweigh a cache that overflows."""
 _SHARE = 0.8
 """Share of a device's free memory that a chunk takes."""
 
@@ -133,6 +138,14 @@ class VmapRunner(DeviceRunner):
         If a device runs out of memory, chunks are halved for the clients that are left. If that happens in
         the first chunk, the result is the same as with the smaller chunks from the start.
         """
+        beside = company() if self._short else None
+        if beside is None:
+            yield from self.train_alone(cohort)
+        else:
+            yield from beside.train(self, list(cohort))
+
+    def train_alone(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
+        """The same without those of runs that go on beside this one."""
         with intra_op(self.plan.arithmetic.intra_op):
             if self._pool is not None:
                 yield from self._on_threads(self._pool, cohort)
@@ -234,6 +247,33 @@ class VmapRunner(DeviceRunner):
     def _rows(self, replica: _Replica, requests: list[TrainRequest]) -> Rows:
         return Rows(self.plan, self._dataset, replica.functional, requests, replica.loaders, self._batch_norm)
 
+    # beside other runs
+
+    @cached_property
+    def kind(self) -> Hashable | None:
+        """What runs have in common whose cohorts can be trained as one; None: this one's train alone."""
+        return kind_of(self.plan, self._dataset) if self._short else None
+
+    def joint(self, requests: list[TrainRequest]) -> JointRows:
+        """The clients of several runs of this kind."""
+        functional, loaders = self._replicas[0]
+        return JointRows(self.plan, self._dataset, functional, requests, loaders, self._batch_norm)
+
+    @cached_property
+    def row_step(self) -> int:
+        """What the number of a run's rows must be a multiple of in a matrix of several runs.
+
+        MKL's products take other kernels for matrices that don't begin at 16 bytes, and those round
+        differently. So every run begins where a matrix of its own would, in all matrices of a step.
+        """
+        widths = (slot.shape[0] for slot in self._layout.parameters)
+        return 4 // math.gcd(4, self._layout.size, *widths)
+
+    def fitting(self, request: TrainRequest) -> int:
+        """How many clients like this one a chunk of several runs may have."""
+        each = self._per_sample * min(self.plan.local.batch, len(request.samples)) + self._per_client
+        return self._options.chunk or int(_JOINT * self._memory() // each)
+
     def _memory(self) -> float:
         """Bytes that a chunk may take."""
         if self._options.memory is not None:
@@ -245,9 +285,10 @@ class VmapRunner(DeviceRunner):
     def _chunks(self, cohort: Iterable[TrainRequest], most: int) -> Iterator[list[TrainRequest]]:
         """`most` clients at a time, or as many as fit into memory if it is 0."""
         chunk: list[TrainRequest] = []
-        width, traced, memory = 0, 0, self._memory()
+        width, traced, memory, batch = 0, 0, self._memory(), self.plan.local.batch
+        traces = self.plan.method.correction.traced is not None
         for request in cohort:
-            own = min(self.plan.local.batch, len(request.samples)), self._traced(request)
+            own = min(batch, request.samples.shape[0]), self._traced(request) if traces else 0
             wider, longer = max(width, own[0]), max(traced, own[1])
             bytes_needed = (len(chunk) + 1) * (self._per_sample * wider + self._per_client + longer)
             full = len(chunk) == most if most else bytes_needed > memory
@@ -260,9 +301,7 @@ class VmapRunner(DeviceRunner):
             yield chunk
 
     def _traced(self, request: TrainRequest) -> int:
-        """Bytes of a client's traced steps: the parameters and the batch of each; 0 if none is traced."""
-        if self.plan.method.correction.traced is None:
-            return 0
+        """Bytes of a client's traced steps: the parameters and the batch of each."""
         layout, inputs = self._layout, math.prod(self._dataset.shape) * request.plan.local.batch
         return 4 * workload(request, self._batch_norm).total * (layout.size + layout.buffer_size + inputs)
 
@@ -279,7 +318,7 @@ class VmapRunner(DeviceRunner):
             for part in twin.modules():
                 if not list(part.children()):
                     part.register_forward_hook(count)
-            twin(torch.zeros(2, *self._dataset.shape))
+            twin(blank(self._dataset.shape))
         # Activations are kept for the backward pass, and most layers need a second copy of theirs there.
         state = sum(tensor.numel() for tensor in self.plan.method.client_state(layout).values())
         moments = self.plan.local.optimizer.init(layout.zeros(), layout).values()

@@ -87,29 +87,48 @@ class Experiment(Options):
     """A whole experiment. Every field has a default, so a data source alone is an experiment."""
 
     data: Annotated[Source, sources] = Field("digits", validate_default=True)
+    """The data set."""
     partition: Annotated[Partition, partitions] = Field("dirichlet", validate_default=True)
+    """How the training samples are assigned to clients."""
     stream: Annotated[Stream, streams] = Static()
+    """Which of its samples a client has in a round."""
     model: Annotated[Model, models] = Field("mlp", validate_default=True)
+    """The network that is trained."""
     start: Annotated[Start, starts] = RandomStart()
+    """Where the model's first weights come from."""
     method: Annotated[Method, methods] = Field("fedavg", validate_default=True)
+    """How clients train, and how the server makes one model of theirs."""
     local: Local = Local()
+    """The training at a client: how long, with which optimiser and rate."""
     participation: float = Field(
         0.1, gt=0, le=1, description="share of the clients in each round; one client at least"
     )
     selection: Annotated[Selection, selections] = UniformSelection()
+    """How the clients of a round are drawn."""
     clock: Annotated[Clock, clocks] = Rounds()
+    """Synchronous rounds, or clients that train at their own pace."""
     faults: tuple[Annotated[Fault, known_faults], ...] = ()
+    """Clients that fail, cheat or attack, to see what it does."""
     guard: Guard = Guard()
+    """Checks that every update has to pass."""
     screens: tuple[Annotated[Screen, known_screens], ...] = ()
+    """Further checks that compare the updates of a round with each other."""
     privacy: Annotated[Privacy, privacies] = NoPrivacy()
+    """Differential privacy of the clients."""
     min_clients: int = Field(1, ge=1, description="updates that a round takes; with fewer it is repeated")
     retries: int = Field(2, ge=0, le=1000, description="how often, with other clients, before the run pauses")
     rounds: int = Field(50, ge=1)
+    """Number of rounds."""
     evaluate: Evaluate = Evaluate()
+    """When the model is evaluated, and its forgetting measured."""
     measures: tuple[Annotated[Measure, known_measures], ...] = ()
+    """What is measured besides accuracy and loss."""
     checkpoints: CheckpointPolicy = CheckpointPolicy()
+    """Which checkpoints are kept."""
     engine: Annotated[Engine, engines] = Field("auto", validate_default=True)
+    """How the clients of a round are trained: one by one, on threads, all at once, on a cluster."""
     seed: int = Field(0, ge=0, lt=2**63)
+    """Seed of everything random."""
 
     guesses: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("device", "devices", "gpu"), "engine.device"),

@@ -75,6 +75,7 @@ class Attack(Tampering):
 
     share: float = Field(0.1, gt=0, le=1, description="share of the clients, at least one")
     kind: Kind = "sign-flip"
+    """What the clients send instead of their update."""
     scale: float | None = Field(
         None, gt=0, description="how large the bad numbers are; null: what the kind says"
     )

@@ -48,6 +48,7 @@ class Colluders(Collusion):
 
     share: float = Field(0.1, gt=0, le=1, description="share of the clients, at least one")
     kind: Kind = "inner-product"
+    """How the clients make their update of the others'."""
     knows: Literal["all", "colluders"] = Field(
         "all", description="whose updates they know: those of all others, or only those that they have learnt"
     )

@@ -37,6 +37,7 @@ class FreeRiders(Pretence):
 
     share: float = Field(0.1, gt=0, le=1, description="share of the clients, at least one")
     kind: Literal["unchanged", "noise", "replay", "low-rank"] = "unchanged"
+    """What the clients send."""
     scale: float = Field(1.0, gt=0, description="size of what is sent, of all but `unchanged`")
     rank: int = Field(4, ge=1, description="rank of each layer of what is sent, of `low-rank`")
 

@@ -52,6 +52,8 @@ class ClientStates:
         group = int(self._groups[client])
         row = torch.from_numpy(self._rows[group][self._row[client]].copy())
         shapes = self._shapes[group]
+        if len(shapes) == 1:
+            return {name: row.view(shape) for name, shape in shapes.items()}
         parts = torch.split(row, [shape.numel() for shape in shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 

@@ -84,7 +84,10 @@ class Federation:
     def _evaluated(self, ctx: RoundContext, result: RoundResult, records: list[Record]) -> Outcome:
         """Evaluate the round's model, and return the outcome of the round."""
         found, measured = self.evaluation.after(ctx.round, self.servers)
-        records += [record for group in result.groups for record in group.watched]
+        for group in result.groups:
+            for watch in group.watches:
+                watch.aggregated(group.server.model, group.server.buffers)
+                records += watch.records()
         stuck = self.evaluation.stuck(ctx.round, found.get("validation"))
         scores = {part: evaluation.together for part, evaluation in found.items()}
         validation, test = scores.get("validation"), scores.get("test")

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mnemos.client.messages import Plan, TrainRequest
@@ -27,7 +28,7 @@ from mnemos.federation.population import Population
 from mnemos.federation.round import Attempt, GroupResult, RoundContext
 from mnemos.federation.screening import Screening
 from mnemos.measures.evaluate import Evaluator, Judge
-from mnemos.measures.measure import Opening, Scores, Watch
+from mnemos.measures.measure import Measure, Opening, Scores, Watch
 from mnemos.methods.exchange import Broadcast, Occasion, Server, State, TrainReply
 from mnemos.privacy.gaussian import Mechanism
 from mnemos.screens import guard
@@ -121,9 +122,10 @@ class Group:
         `memory`: what screens and bad clients remember; both add. `train`: called instead of the engine's.
         """
         requests = self.requests(ctx, broadcasts, attempt.steps)
+        absent = {**attempt.absent, **dict.fromkeys(ctx.without)}
         if train is None:
-            train = counted(ctx.runner.run, sum(client not in attempt.absent for client in broadcasts))
-        answers = ask(train, requests, attempt.absent, self.misconduct, memory)
+            train = counted(ctx.runner.run, sum(client not in absent for client in broadcasts))
+        answers = ask(train, requests, absent, self.misconduct, memory)
         return self._screening.screen(answers, ctx.servers[self.index], memory, ctx.checks)
 
     def requests(
@@ -135,7 +137,9 @@ class Group:
         """
         plan = self.plan.model_copy(update={"arithmetic": ctx.runner.plan.arithmetic})
         fresh = self.method.client_state(self.layout)
-        assignment, flow = self.flow.assignment, self.flow.if_asked
+        held_back = self.flow.assignment.validation > 0
+        nothing = torch.zeros(0, dtype=torch.int64)
+        assignment, flow, met, present = self.flow.assignment, self.flow.if_asked, _Tensors(), _Tensors()
         for client, broadcast in broadcasts.items():
             round = broadcast.round
             model, buffers = self.start(broadcast, client)
@@ -155,9 +159,9 @@ class Group:
                 received=broadcast.received,
                 state=self._sent_state(state, ctx),
                 samples=torch.from_numpy(np.ascontiguousarray(samples)),
-                held_out=torch.from_numpy(np.ascontiguousarray(assignment.held_out(client))),
-                met=torch.from_numpy(flow.met(client, round)),
-                present=torch.from_numpy(flow.present(client, round)),
+                held_out=torch.from_numpy(assignment.held_out(client)) if held_back else nothing,
+                met=met(flow.met(client, round)),
+                present=present(flow.present(client, round)),
                 noise=0.0 if assignment.noise is None else float(assignment.noise[client]),
                 label_map=self.misconduct.label_map(client),
                 steps=steps.get(client),
@@ -179,13 +183,16 @@ class Group:
         """
         before = ctx.servers[self.index]
         result, watches = GroupResult(before), self._watches(ctx, broadcasts)
-        aggregation = self.aggregation(ctx.round, before, len(broadcasts))
+        # Where the engine's last bits are vmap's, sums may be taken in another order as well.
+        together = ctx.runner.plan.arithmetic.vmap
+        aggregation = self.aggregation(ctx.round, before, len(broadcasts), together=together)
         for answer in answers:
             result.bytes_up += 0 if answer.update is None else self.bytes_up(answer.update)
             update = result.take(ctx.round, answer)
             if update is None:
                 continue
-            self._show(update, broadcasts[update.client], watches[update.client])
+            if watches[update.client]:
+                self._show(update, broadcasts[update.client], watches[update.client])
             aggregation.add(discount(update))
             if answer.trained:  # a client that only pretends has no loss and no state
                 ctx.client_states.hold(update.client, self._remembered(update.state, update.buffers))
@@ -197,30 +204,40 @@ class Group:
         else:
             result.server = guard.remembering(before, memory)
         different = {id(watch): watch for several in watches.values() for watch in several}
-        result.watched = [record for watch in different.values() for record in watch.records()]
+        result.watches = [*different.values()]
         return result
 
     def _watches(self, ctx: RoundContext, broadcasts: Mapping[int, Broadcast]) -> dict[int, list[Watch]]:
         """The watches that see each client's model; clients that start from the same model share them."""
-        found: dict[int, list[Watch]] = {}
-        sharing = [[client] for client in broadcasts] if self._apart else [[*broadcasts]]
-        for clients in filter(None, sharing):
-            first = clients[0]
-            opening = Opening(
-                ctx.round,
-                self.experiment.rounds,
-                *self.start(broadcasts[first], first),
-                self._client_layout(first),
-                self.flow,
-                np.array(clients),
-                lambda model, buffers, indices: self.evaluator(model, buffers, self.dataset.train, indices),
-                lambda model, buffers: self.evaluator(model, buffers, self.dataset.test),
-            )
-            measures = self.experiment.watching if ctx.measured else ()
-            watches = [measure.watch(opening) for measure in measures]
-            opened = [watch for watch in watches if watch is not None]
-            found |= dict.fromkeys(clients, opened)
+        measures = self.experiment.watching if ctx.measured else ()
+        if not self._apart:
+            return dict.fromkeys(broadcasts, self._opened(ctx, broadcasts, measures)) if broadcasts else {}
+        single = [measure for measure in measures if not measure.together]
+        found = {client: self._opened(ctx, {client: sent}, single) for client, sent in broadcasts.items()}
+        if broadcasts and (rest := [measure for measure in measures if measure.together]):
+            server = ctx.servers[self.index]
+            current = Broadcast(ctx.round, server.model, server.buffers, {})
+            shared = self._opened(ctx, dict.fromkeys(broadcasts, current), rest)
+            found = {client: [*own, *shared] for client, own in found.items()}
         return found
+
+    def _opened(
+        self, ctx: RoundContext, broadcasts: Mapping[int, Broadcast], measures: Iterable[Measure]
+    ) -> list[Watch]:
+        """The watches of some measures over clients that start from the same model."""
+        first = next(iter(broadcasts))
+        opening = Opening(
+            ctx.round,
+            self.experiment.rounds,
+            *self.start(broadcasts[first], first),
+            self._client_layout(first),
+            self.flow,
+            np.array([*broadcasts]),
+            lambda model, buffers, indices: self.evaluator(model, buffers, self.dataset.train, indices),
+            lambda model, buffers: self.evaluator(model, buffers, self.dataset.test),
+        )
+        watches = [measure.watch(opening) for measure in measures]
+        return [watch for watch in watches if watch is not None]
 
     def _show(self, update: TrainReply, broadcast: Broadcast, watches: Iterable[Watch]) -> None:
         """Show a client's model after its local training to the measures."""
@@ -243,15 +260,18 @@ class Group:
         """The model and the buffers that a client starts from; `source`: what it was sent, or the server."""
         return source.model, source.buffers
 
-    def aggregation(self, round: int, server: Server, invited: int) -> Aggregation:
-        """A fresh aggregation for a round in which `invited` clients are asked."""
+    def aggregation(self, round: int, server: Server, invited: int, *, together: bool) -> Aggregation:
+        """A fresh aggregation for a round in which `invited` clients are asked.
+
+        `together`: many updates may be folded at once, by which the last bits differ.
+        """
         occasion = Occasion(server.state, self.experiment.seed, round)
         fold = (
             self.method.fold(self.layout, occasion)
             if self._mechanism is None
             else self._mechanism.fold(self.layout, server, round, invited)
         )
-        return Averaging(self.method, server, self.layout, fold, self._holders)
+        return Averaging(self.method, server, self.layout, fold, self._holders, together=together)
 
     def models(self, result: GroupResult) -> list[tuple[Tensor, Tensor]]:
         """The models, with their buffers, that take part in an exchange after the round."""
@@ -286,8 +306,8 @@ class Group:
 
     def bytes_up(self, update: TrainReply) -> int:
         """Bytes that a client sends to the server."""
-        always = _bytes(update.delta, *update.change.values())
-        return always + (_bytes(update.buffers) if self.method.buffers.sent else 0)
+        always = update.delta.nbytes + (_bytes(*update.change.values()) if update.change else 0)
+        return always + (update.buffers.nbytes if self.method.buffers.sent else 0)
 
     def bytes_down(self, server: Server) -> int:
         """Bytes that the server sends to a client."""
@@ -299,6 +319,18 @@ class Group:
         return self.layout
 
 
+class _Tensors:
+    """Arrays as tensors; an array that is the same object as the one before is the same tensor."""
+
+    def __init__(self) -> None:
+        self._last: tuple[NDArray[np.bool_], Tensor] | None = None
+
+    def __call__(self, array: NDArray[np.bool_]) -> Tensor:
+        if self._last is None or self._last[0] is not array:
+            self._last = array, torch.from_numpy(array)
+        return self._last[1]
+
+
 def _bytes(*tensors: Tensor) -> int:
     """The size of tensors in a message."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return sum(tensor.nbytes for tensor in tensors)

@@ -44,7 +44,7 @@ class Peers(Group):
         row = self.rows[client]
         return self.matrix(source.model)[row], self.matrix(source.buffers)[row]
 
-    def aggregation(self, round: int, server: Server, invited: int) -> Aggregation:
+    def aggregation(self, round: int, server: Server, invited: int, *, together: bool) -> Aggregation:
         """Each update moves its client's model."""
         return _OwnModels(self, server)
 

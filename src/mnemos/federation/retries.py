@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -40,8 +40,10 @@ class Retries:
         self.failed_attempts, self.failed_round = 0, 0
         """How many attempts were made before the run paused, and at which round."""
 
-    def attempts(self, round: int) -> Iterator[Attempt]:
+    def attempts(self, round: int, without: Collection[int] = ()) -> Iterator[Attempt]:
         """The attempts at a round: the first asks its cohort, the next ones ask other clients.
+
+        Clients in `without` vanish like drop-outs.
 
         With privacy no others are asked, because ε assumes that the cohort is drawn once. The same cohort is
         asked once more each time that the paused run is resumed, and its drop-outs are drawn again.
@@ -52,7 +54,7 @@ class Retries:
                 cohort = self._population.others(round, index, tried)
                 tried = np.union1d(tried, cohort)
             clients, vanishes = cohort.tolist(), self._population.experiment.vanishes
-            gone = {client: None for client in clients if vanishes(client, round, index)}
+            gone = {client: None for client in clients if client in without or vanishes(client, round, index)}
             present = [client for client in clients if client not in gone]
             late, steps = ({}, {}) if self._waiting is None else self._waiting.late(present, round)
             yield Attempt(cohort, {**gone, **late}, steps)

@@ -11,7 +11,7 @@ from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
 from mnemos.faults.asking import Absent, Answer
 from mnemos.federation.client_states import ClientStates
-from mnemos.measures.measure import Record
+from mnemos.measures.measure import Record, Watch
 from mnemos.methods.exchange import Server, TrainReply
 from mnemos.screens import guard
 from mnemos.vector import Layout
@@ -47,8 +47,8 @@ class GroupResult:
     server: Server
     """After the round."""
     records: list[Record] = field(default_factory=list)
-    watched: list[Record] = field(default_factory=list)
-    """What measures recorded of the clients' models after local training."""
+    watches: list[Watch] = field(default_factory=list)
+    """The measures that have seen the clients' models after local training."""
     trained: list[int] = field(default_factory=list)
     """The clients whose training counts."""
     loss: float = 0.0
@@ -124,6 +124,10 @@ class RoundContext:
     checks: tuple[Check, ...] = ()
     measured: bool = True
     """Whether measures see the clients' models."""
+    without: frozenset[int] = frozenset()
+    """Clients whose updates don't arrive: for questions about what would have been."""
+    attempt: int | None = None
+    """The attempt that counts, however few updates it brings; None: the first that brings enough."""
 
     def after_failed_attempt(self, results: Sequence[GroupResult]) -> RoundContext:
         """The same round for another attempt; only the guard keeps what it learnt in the failed one."""

@@ -18,7 +18,9 @@ from mnemos.measures.measure import Measure, Occasions, Opening, Record, Scores,
 
 @measures.register("forgetting")
 class Forgetting(Measure):
-    """F_ki = Acc_k(w_{t−1}) − Acc_k(w_t^i) for all pairs of a round's clients, on their validation data.
+    """How much accuracy on each client's data is lost in the local training of each other client.
+
+    F_ki = Acc_k(w_{t−1}) − Acc_k(w_t^i) for all pairs of a round's clients, on their validation data.
 
     Legate, Caccia, Belilovsky, 2023, arXiv 2304.05260, equations 5 and 6. Each model is evaluated in one
     pass over the union of the cohort's validation data. Recorded are, all in accuracy:

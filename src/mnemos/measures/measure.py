@@ -225,8 +225,12 @@ class Watch(Protocol):
     def see(self, client: int, model: Tensor, buffers: Tensor) -> None:
         """Measure a client's model after its local training."""
 
+    def aggregated(self, model: Tensor, buffers: Tensor) -> None:
+        """Measure the server's model after the round, if it matters beside the clients'."""
+        return
+
     def records(self) -> Iterator[Record]:
-        """The records of the round, after its last client."""
+        """The records of the round, after `aggregated`."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +255,13 @@ class Measure(Part):
     """Whether it also measures the untrained model, as round 0."""
     in_step: ClassVar[bool] = False
     """Whether a round's clients must have been sent the same model, which asynchronous ones aren't."""
+    together: ClassVar[bool] = False
+    """Whether one watch sees all clients of a round, even if they were sent different models.
+
+    Its opening then has the server's model before the round.
+    """
+    one_server: ClassVar[bool] = False
+    """Whether there must be one server with one model, which mixed models and peers don't have."""
 
     @property
     def watches(self) -> bool:

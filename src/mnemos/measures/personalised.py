@@ -15,7 +15,9 @@ from mnemos.measures.measure import Measure, Moment, Record, ReportedScores, Sco
 
 @measures.register("personalised")
 class Personalised(Measure):
-    """Client k predicts argmax_c (f_c + log β_kc), β_kc the share of class c among its training samples.
+    """Accuracy of predictions that are corrected by the client's own label proportions.
+
+    Client k predicts argmax_c (f_c + log β_kc), β_kc the share of class c among its training samples.
 
     Legate, Caccia, Belilovsky, 2023, arXiv 2304.05260, appendix A.4: no retraining. Classes a client
     doesn't hold are never predicted. Each number stands beside that of the plain argmax_c f_c:

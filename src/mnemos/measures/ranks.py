@@ -103,7 +103,10 @@ class _Watch(Watch):
 
 @measures.register("effective-rank")
 class EffectiveRankMeasure(Ranks):
-    """H = −Σ p ln p, p = σ / Σ σ: the entropy of a layer's singular values (`exponential`: e^H)."""
+    """The effective rank of each layer: the entropy of its singular values.
+
+    H = −Σ p ln p, p = σ / Σ σ: the entropy of a layer's singular values (`exponential`: e^H).
+    """
 
     metric: ClassVar[Name] = "effective-rank"
 
@@ -117,28 +120,40 @@ class EffectiveRankMeasure(Ranks):
 
 @measures.register("stable-rank")
 class StableRankMeasure(Ranks):
-    """Σ σ² / σ₁²."""
+    """The stable rank of each layer.
+
+    Σ σ² / σ₁².
+    """
 
     metric: ClassVar[Name] = "stable-rank"
 
 
 @measures.register("knowledge-gain")
 class KnowledgeGain(Ranks):
-    """Σ σ / (σ₁ L), L the channels of a side: what RMSGD and AdaS call stable rank."""
+    """The knowledge gain of each layer: its singular values' sum relative to the largest.
+
+    Σ σ / (σ₁ L), L the channels of a side: what RMSGD and AdaS call stable rank.
+    """
 
     metric: ClassVar[Name] = "knowledge-gain"
 
 
 @measures.register("condition-number")
 class ConditionNumber(Ranks):
-    """σ₁ divided by the smallest singular value that EVBMF keeps."""
+    """The condition number of each layer.
+
+    σ₁ divided by the smallest singular value that EVBMF keeps.
+    """
 
     metric: ClassVar[Name] = "condition-number"
 
 
 @measures.register("stable-quality")
 class StableQuality(Ranks):
-    """arctan2(knowledge gain, 1 − 1 / condition number)."""
+    """The stable quality of each layer: an angle of knowledge gain and condition number.
+
+    arctan2(knowledge gain, 1 − 1 / condition number).
+    """
 
     metric: ClassVar[Name] = "stable-quality"
 

@@ -19,7 +19,9 @@ from mnemos.measures.measure import Measure, Occasions, Opening, Record, Scores,
 
 @measures.register("task-forgetting")
 class TaskForgetting(Measure):
-    """D_ij = a_j(w_{t−1}) − a_j(w_t^i): the accuracy on discovered task j that client i's training loses.
+    """How much accuracy on each discovered task is lost in each client's local training.
+
+    D_ij = a_j(w_{t−1}) − a_j(w_t^i): the accuracy on discovered task j that client i's training loses.
 
     a_j is the accuracy on the task's samples if the classes of all tasks discovered up to round t may be
     predicted, w_{t−1} the model that the round's clients receive, and w_t^i client i's model after training.

@@ -128,6 +128,11 @@ class TrainReply:
     state: State
     """What the client will remember; it stays where the client runs."""
 
+    def with_loss(self, loss: float) -> TrainReply:
+        """The same reply with another loss."""
+        numbers = self.client, self.round, self.samples, self.steps, loss
+        return TrainReply(*numbers, self.delta, self.buffers, self.change, self.state)
+
     def parts(self) -> tuple[dict[str, float], State, dict[str, State]]:
         """Its numbers, its tensors and its groups of tensors, by name, for sending it."""
         numbers = {

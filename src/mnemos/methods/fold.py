@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -28,6 +30,20 @@ class WeightedMean:
     def add(self, update: TrainReply, weight: Weight) -> None:
         """Add an update."""
         self._add(update, update.delta, weight)
+
+    def add_together(self, updates: Sequence[TrainReply], weights: Sequence[float]) -> None:
+        """Add updates with one weight each as wᵀ Δ: faster for many small ones, with other last bits."""
+        first = updates[0]
+        if not self._clients:
+            self._delta, self._buffers = torch.zeros_like(first.delta), torch.zeros_like(first.buffers)
+        a = torch.tensor(weights, device=first.delta.device)
+        self._delta += a @ torch.stack([update.delta for update in updates])
+        self._buffers += a @ torch.stack([update.buffers for update in updates])
+        self._weight, self._buffer_weight = self._weight + sum(weights), self._buffer_weight + sum(weights)
+        for name, change in first.change.items():
+            total = self._change.setdefault(name, torch.zeros_like(change))
+            total += torch.stack([update.change[name] for update in updates]).sum(0)
+        self._clients += len(updates)
 
     def result(self) -> Aggregate:
         """The aggregate of all updates so far (at least one)."""

@@ -64,13 +64,16 @@ class Method(Part):
     """A federated method: a choice for each part, and the order in which they act."""
 
     loss: Annotated[Objective, objectives] = CrossEntropy()
+    """What a client minimises on a batch."""
     terms: tuple[Annotated[Term, known_terms], ...] = ()
+    """What is added to the loss, besides the method's own terms."""
     correction: Annotated[Correction, corrections]
     weighting: Annotated[Weighting, weightings]
     rule: Annotated[Rule, rules]
     server: Annotated[ServerStep, server_steps]
     buffers: Annotated[BufferPolicy, buffer_policies]
     head: Head = Head()
+    """The classifier's outputs: their temperature, and whether rotations are classes of their own."""
     meta: Meta | None = Field(None, description="a correction of the model on samples that the server holds")
 
     @model_validator(mode="after")
@@ -117,6 +120,14 @@ class Method(Part):
     def uses(self, hook: PartHook) -> bool:
         """Whether some part overrides a hook; engines skip a hook that none overrides."""
         return bool(self._acting[hook])
+
+    @cached_property
+    def by_parameter(self) -> bool:
+        """Whether `correct`, `upload` and the correction's `delta` may be given many clients at once."""
+        own = type(self).correct is Method.correct and type(self).upload is Method.upload
+        acting = [*self._acting["correct"], *self._acting["upload"]]
+        declared = all(part.declares("by_parameter") for part in acting)
+        return own and declared and self.correction.sends_change
 
     # before training
 

@@ -48,6 +48,16 @@ class MethodPart(Part):
     """Whether it can use updates of clients that had to stop before the end of their training."""
     takes_models: ClassVar[bool] = False
     """Whether it assumes that x + Δ is a client's model, or that Δ is the sum of its steps."""
+    changes_samples: ClassVar[bool] = False
+    """Whether it changes the numbers of samples by small amounts, as only numbers can be."""
+
+    by_parameter: ClassVar[bool] = False
+    """Whether `correct` and `upload` treat each parameter by itself: they may be given many clients at once.
+
+    The gradient, the parameters, the trained model and each of the client's tensors are then [K, P], or [P]
+    if they are the same for all clients; what they return is [K, P]. The clients have the same learning
+    rates. Subclasses don't inherit this: see `declares`.
+    """
 
     def sends(self, layout: Layout) -> State:
         """An example of what a client uploads beside the model, for names, shapes and types."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from mnemos.models.trial import buffer_bytes, sample_input, trial
+from mnemos.common.shapes import sample_input
+from mnemos.models.trial import buffer_bytes, trial
 
 
 def changed_buffers(module: nn.Module, shape: tuple[int, ...], *, training: bool) -> list[str]:

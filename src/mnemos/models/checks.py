@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from mnemos.common.shapes import sample_input
 from mnemos.errors import ConfigError
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import draws_globally
 from mnemos.models.features import features_and_logits
-from mnemos.models.trial import buffer_bytes, sample_input, trial
+from mnemos.models.trial import buffer_bytes, trial
 from mnemos.vector import Layout
 
 

@@ -16,7 +16,9 @@ class CNN(Model):
     width: float = Field(1.0, gt=0)
     """Multiplies the number of channels and hidden units; with group norm, to multiples of `groups`."""
     norm: Norm = "none"
+    """The normalisation after each convolution."""
     groups: int = Field(2, ge=1)
+    """Groups of channels, with group norm."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> Classifier:
         """For images of at least 8×8."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mnemos.common.shapes import blank
 from mnemos.models.masks import Masks
 from mnemos.models.trial import global_states, trial
 
@@ -91,5 +92,5 @@ def draws_globally(module: nn.Module, shape: tuple[int, ...]) -> bool:
     with trial(module, training=True) as twin:
         set_generator(twin, torch.Generator())
         before = global_states()
-        twin(torch.zeros(2, *shape))
+        twin(blank(shape))
         return before != global_states()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mnemos.common.files import write_atomically
 from mnemos.common.plain import parse_json
+from mnemos.common.shapes import blank
 from mnemos.errors import ConfigError, DataError
 from mnemos.models.trial import trial
 from mnemos.vector import Layout
@@ -76,7 +77,7 @@ def head_of(module: nn.Module, shape: tuple[int, ...]) -> str:
         for name, layer in twin.named_modules():
             if isinstance(layer, nn.Linear):
                 layer.register_forward_pre_hook(lambda _layer, _inputs, name=name: seen.append(name))
-        twin(torch.zeros(2, *shape))
+        twin(blank(shape))
     if not seen:
         raise ConfigError("the model has neither a head nor a linear layer that could be one")
     return seen[-1]

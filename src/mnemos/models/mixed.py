@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mnemos.common.registry import Options
 from mnemos.errors import ConfigError
-from mnemos.models.model import Model, check_output, models
+from mnemos.models.model import Model, check_output, check_samples, models
 
 
 class CoDistillation(Options):
@@ -37,6 +37,7 @@ class Share(Options):
     """One of the models, and the share of the clients that have it."""
 
     model: Annotated[Model, models]
+    """The model."""
     share: float = Field(1.0, gt=0, description="of the clients, beside the others' shares")
 
 
@@ -48,6 +49,7 @@ class Mixed(Model):
     """
 
     shared: ClassVar[bool] = False
+    takes_tokens: ClassVar[bool] = True
 
     of: tuple[Share, ...] = Field(min_length=1, description="the models and their shares of the clients")
     exchange: CoDistillation | None = Field(None, description="how models learn from each other")
@@ -85,6 +87,7 @@ class Mixed(Model):
         for index, share in enumerate(self.of):
             torch.set_rng_state(state)
             try:
+                check_samples(share.model, shape)
                 branch = share.model.build(shape, classes)
                 check_output(branch, shape, classes)
             except ConfigError as error:

@@ -19,8 +19,11 @@ class MLP(Model):
     convolutions: ClassVar[bool] = False
 
     hidden: tuple[PositiveInt, ...] = (200,)
+    """Units of each hidden layer."""
     norm: VectorNorm = "none"
+    """The normalisation after each hidden layer."""
     groups: int = Field(2, ge=1)
+    """Groups of units, with group norm."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> Classifier:
         """For samples of any shape."""

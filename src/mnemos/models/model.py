@@ -16,6 +16,7 @@ from mnemos.common.compiler import defer_compiler
 from mnemos.common.imports import import_path
 from mnemos.common.pools import settle_kernels
 from mnemos.common.registry import Part, Registry
+from mnemos.common.shapes import TokenShape, blank
 from mnemos.errors import ConfigError
 from mnemos.models.dropout import own_dropout
 from mnemos.models.initialise import seeded
@@ -32,6 +33,10 @@ class Model(Part):
     """Whether it is one model, which all clients share."""
     convolutions: ClassVar[bool] = True
     """Whether it has convolutions, or may have."""
+    takes_numbers: ClassVar[bool] = True
+    """Whether it takes samples of numbers: images, or vectors of features."""
+    takes_tokens: ClassVar[bool] = False
+    """Whether it takes texts, which are rows of token ids; `shape` is then a `TokenShape`."""
 
     @property
     def serverless(self) -> bool:
@@ -79,9 +84,11 @@ class Classifier(nn.Module):
 class Custom(Model):
     """A user's own module, named by import path: a subclass of `nn.Module` or a function that returns one.
 
-    It is called with `shape` and `classes`, if its signature has them, and with `options`. Its own initial
-    weights are kept.
+    It is called with `shape` and `classes` (and, for texts, with `ids`, the number of token ids), if its
+    signature has them, and with `options`. Its own initial weights are kept.
     """
+
+    takes_tokens: ClassVar[bool] = True
 
     target: ClassVar[Callable[..., Any]]
 
@@ -92,7 +99,9 @@ class Custom(Model):
         target, name = type(self).target, type(self).name
         try:
             signature = inspect.signature(target)
-            known = {"shape": shape, "classes": classes}
+            known: dict[str, Any] = {"shape": shape, "classes": classes}
+            if isinstance(shape, TokenShape):
+                known["ids"] = shape.ids
             known = {key: value for key, value in known.items() if key in signature.parameters}
             call = signature.bind(**known | self.options)
         except (TypeError, ValueError) as error:
@@ -146,10 +155,23 @@ def build_model(part: Model, shape: tuple[int, ...], classes: int, generator: to
     """
     settle_kernels()  # whatever trains or evaluates begins here
     defer_compiler()
+    check_samples(part, shape)
     with seeded(generator):
         module = own_dropout(part.build(shape, classes))
         check_output(module, shape, classes)
     return module
+
+
+def check_samples(part: Model, shape: tuple[int, ...]) -> None:
+    """Refuse a model that doesn't take such samples: numbers, or token ids."""
+    texts = isinstance(shape, TokenShape)
+    if part.takes_tokens if texts else part.takes_numbers:
+        return
+    fit = ", ".join(kind.name for kind in models if (kind.takes_tokens if texts else kind.takes_numbers))
+    takes, found = ("texts", "numbers") if not texts else ("numbers", "texts (rows of token ids)")
+    raise ConfigError(
+        f"{part.name} takes {takes}, and the data's samples are {found}; allowed: {fit}, or your own", "name"
+    )
 
 
 def image_shape(shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
@@ -168,7 +190,7 @@ def check_output(module: nn.Module, shape: tuple[int, ...], classes: int) -> Non
         if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
             _materialise(module, shape)
         with trial(module, training=False) as twin:
-            output = twin(torch.zeros(2, *shape))
+            output = twin(blank(shape))
     except ConfigError:
         raise
     except Exception as error:
@@ -184,7 +206,7 @@ def _materialise(module: nn.Module, shape: tuple[int, ...]) -> None:
     """Create the tensors of lazy layers by a first forward pass of the module itself."""
     modes = {layer: layer.training for layer in module.modules()}
     with torch.no_grad():
-        module.eval()(torch.zeros(2, *shape))
+        module.eval()(blank(shape))
     for layer, mode in modes.items():
         layer.training = mode
 

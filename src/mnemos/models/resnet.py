@@ -25,6 +25,7 @@ class ResNet(Model):
     and on the shortcut. (The batch norms printed there with fewer channels than the convolution before
     them can't run; here each has its convolution's.)"""
     groups: int = Field(2, ge=1)
+    """Groups of channels, with group norm."""
     conv_bias: bool = False
     """A bias in convolutions although a norm follows, as in Legate's code."""
 

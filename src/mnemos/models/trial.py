@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mnemos.errors import ConfigError
 
@@ -65,11 +65,6 @@ def global_states() -> tuple[object, ...]:
     """The states of the global generators of PyTorch, NumPy and Python, as comparable values."""
     kind, key, *rest = np.random.get_state()  # noqa: NPY002
     return torch.get_rng_state().numpy().tobytes(), kind, np.asarray(key).tobytes(), *rest, random.getstate()
-
-
-def sample_input(shape: tuple[int, ...]) -> Tensor:
-    """Two samples of random numbers, always the same."""
-    return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
 
 
 def buffer_bytes(module: nn.Module) -> dict[str, bytes]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import nll_loss
 
 _LARGE = 128.0
 """Above this absolute value, the spacing of float32 numbers exceeds 10⁻⁵."""
@@ -55,7 +56,8 @@ class _Nll(torch.autograd.Function):
 
     PyTorch's `logsumexp` makes sure in three kernels that the largest score is finite, which that of
     `near_zero` is, or the loss isn't finite either. Backwards, it and `gather` each make a matrix, and a
-    third one is their sum.
+    third one is their sum. The logarithms of the softmax, z_c = s_c + a_c − log Σ exp(s + a), are kept for
+    the way back; where nothing is added, −z_y is the loss, rounded as the other difference is.
     """
 
     @staticmethod
@@ -63,16 +65,19 @@ class _Nll(torch.autograd.Function):
         """Losses [B]."""
         summed = scores if added is None else scores + added
         most = summed.amax(1, keepdim=True)
-        total = (summed - most).exp_().sum(1).log_().add_(most.squeeze(1))
-        ctx.save_for_backward(summed, labels, total)
-        return total - pick(scores, labels)
+        total = (summed - most).exp_().sum(1, keepdim=True).log_().add_(most)
+        logs = summed - total
+        ctx.save_for_backward(logs, labels)
+        if added is None:
+            return nll_loss(logs, labels, reduction="none")
+        return total.squeeze(1) - pick(scores, labels)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         """The softmax, with 1 subtracted at the label, times the gradient of each loss."""
-        summed, labels, total = ctx.saved_tensors
-        found = (summed - total.unsqueeze(1)).exp_().mul_(gradient.unsqueeze(1))
+        logs, labels = ctx.saved_tensors
+        found = logs.exp().mul_(gradient.unsqueeze(1))
         return found.scatter_add_(1, labels.unsqueeze(1), -gradient.unsqueeze(1)), None, None
 
 

@@ -10,7 +10,9 @@ from mnemos.objectives.softmax import log_proportions, near_zero, nll, wide
 
 @objectives.register("wsm")
 class ReweightedSoftmax(LabelAware):
-    """−f_y + log Σ_c β_c exp f_c, with β_c the share of class c among the client's samples.
+    """Cross-entropy whose softmax weights each class by its share of the client's samples.
+
+    −f_y + log Σ_c β_c exp f_c, with β_c the share of class c among the client's samples.
 
     Legate, Caccia, Belilovsky, 2023, arXiv 2304.05260, equation 4. Classes the client doesn't hold have
     β_c = 0: they are neither pushed down nor pulled up.
@@ -25,7 +27,9 @@ class ReweightedSoftmax(LabelAware):
 
 @objectives.register("balanced")
 class BalancedSoftmax(LabelAware):
-    """−f_y − log n_y + log Σ_c n_c exp f_c (Ren et al., 2020, arXiv 2007.10740), with the client's counts.
+    """Cross-entropy of logits that are shifted by the log of the client's class counts.
+
+    −f_y − log n_y + log Σ_c n_c exp f_c (Ren et al., 2020, arXiv 2007.10740), with the client's counts.
 
     It differs from `wsm` by −log β_y, which no parameter can change: the gradients are the same.
     """

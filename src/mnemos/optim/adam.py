@@ -13,7 +13,9 @@ from mnemos.vector import Layout
 
 @optimizers.register("adam")
 class Adam(Optimizer):
-    """m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², w ← w − η m̂ / (√v̂ + ε); g with coupled weight decay.
+    """Adam: steps by running means of the gradient and of its square.
+
+    m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², w ← w − η m̂ / (√v̂ + ε); g with coupled weight decay.
 
     m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ) in step t.
     """
@@ -23,6 +25,7 @@ class Adam(Optimizer):
     beta1: float = Field(0.9, ge=0, lt=1, description="how much of the mean gradient is kept")
     beta2: float = Field(0.999, ge=0, lt=1, description="how much of the mean squared gradient is kept")
     eps: float = Field(1e-8, gt=0)
+    """ε, which is added to the root."""
 
     def init(self, parameters: Tensor, layout: Layout) -> State:
         """Zero moments, and no step made."""

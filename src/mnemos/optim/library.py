@@ -237,11 +237,15 @@ class AdamP(Adapter):
     """
 
     beta1: float = Field(0.9, ge=0, lt=1)
+    """Decay of the mean of the gradients."""
     beta2: float = Field(0.999, ge=0, lt=1)
+    """Decay of the mean of their squares."""
     eps: float = Field(1e-8, gt=0)
+    """Added to the root of the mean of the squares."""
     delta: float = Field(0.1, ge=0, description="below which cosine (times √dim) the scale doesn't matter")
     wd_ratio: float = Field(0.1, ge=0, le=1, description="factor on weight decay there")
     nesterov: bool = False
+    """Whether the momentum is Nesterov's."""
 
     def make(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """The library's AdamP."""

@@ -32,13 +32,16 @@ class Local(Options):
     batch: int = Field(64, ge=1, description="samples a step; a smaller last batch is used too")
     fill: bool = Field(False, description="fill a smaller last batch by repeating the client's samples")
     optimizer: Annotated[Optimizer, optimizers] = Sgd()
+    """The optimiser of a client."""
     optimizer_state: Literal["fresh", "kept"] = Field(
         "fresh", description="whether a client's optimiser goes on where its last round ended"
     )
     lr: float = Field(0.05, gt=0, description="local learning rate")
     schedule: Annotated[Schedule, schedules] = ConstantSchedule()
+    """How the learning rate changes over the rounds."""
     weight_decay: float = Field(0.0, ge=0, description="weight decay, coupled or not as the optimiser has it")
     augment: tuple[Annotated[Augmentation, augmentations], ...] = ()
+    """How training images are changed at random."""
     precision: Precision = Field(
         "float32",
         description="of the model's passes: bf16, or tf32 on CUDA devices; everything else is float32",

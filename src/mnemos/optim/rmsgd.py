@@ -48,6 +48,7 @@ class Rmsgd(Optimizer):
     gamma: float = Field(0.98, gt=0, le=1, description="factor on ζ every `step_size` epochs")
     step_size: int | None = Field(1, ge=1, description="epochs between two of these; null: never")
     momentum: float = Field(0.9, ge=0, lt=1)
+    """The share of the last step that is kept."""
     skip_pointwise: bool | None = Field(
         None, description="whether 1×1 convolutions have no rank; null: as the variant has it"
     )

@@ -56,7 +56,10 @@ class _Falling(Schedule):
 
 @schedules.register("step")
 class Steps(_Falling):
-    """γ^⌊t / size⌋: the rate falls by a factor at regular intervals."""
+    """The rate falls by a factor at regular intervals.
+
+    γ^⌊t / size⌋.
+    """
 
     size: int = Field(25, ge=1, description="rounds or epochs between two falls")
     gamma: float = Field(0.5, gt=0, le=1, description="the factor at each fall")
@@ -68,7 +71,9 @@ class Steps(_Falling):
 
 @schedules.register("cosine")
 class Cosine(_Falling):
-    """f + (1 − f) · ½ (1 + cos(π t / T)), f the floor: half a period of the cosine, then constant.
+    """The rate falls along half a period of the cosine.
+
+    f + (1 − f) · ½ (1 + cos(π t / T)), f the floor: half a period of the cosine, then constant.
 
     T is the length, in the unit of t.
     """

@@ -17,7 +17,9 @@ class Sgd(Optimizer):
     elementwise = True
 
     momentum: float = Field(0.0, ge=0, lt=1)
+    """m, the share of the last step that is kept."""
     nesterov: bool = False
+    """Whether the momentum is Nesterov's."""
 
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Sgd:

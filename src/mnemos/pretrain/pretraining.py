@@ -42,10 +42,14 @@ class Pretraining(Options):
     epochs: int = Field(1, ge=1, description="passes over the images")
     steps: int | None = Field(None, ge=1, description="instead of epochs: this many batches")
     batch: int = Field(64, ge=1)
+    """Images in a batch."""
     optimizer: Annotated[Optimizer, optimizers] = Adam()
+    """The optimiser."""
     lr: float = Field(1e-3, gt=0)
+    """Learning rate."""
     schedule: Annotated[Schedule, schedules] = Field(Cosine(), description="its time is counted in steps")
     weight_decay: float = Field(0.0, ge=0)
+    """Weight decay of the optimiser."""
     seed: int = Field(0, ge=0, lt=2**63, description="of fractals, weights and order")
 
     @field_validator("transforms")

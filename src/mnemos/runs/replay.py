@@ -59,8 +59,7 @@ class Replay:
         if not federation.round:
             self._begin()
         round = federation.round + 1
-        # A run that paused at this round has tried more often than an experiment does.
-        federation.retries.failed_attempts, federation.retries.failed_round = self._repeated[round], round
+        self.prepare(round)
         outcome = federation.advance(self.runner)
         known = self._losses.get(round)
         if known is not None and known != outcome.loss:
@@ -72,6 +71,11 @@ class Replay:
             if not all(torch.equal(mine.cpu(), theirs) for mine, theirs in pairs):
                 self._differs(round, "another model than the run's")
         return outcome
+
+    def prepare(self, round: int) -> None:
+        """Have a round attempted as often as the run did: one that paused there has tried more often."""
+        retries = self.federation.retries
+        retries.failed_attempts, retries.failed_round = self._repeated[round], round
 
     def _differs(self, round: int, how: str) -> None:
         raise DataError(

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from mnemos.plots.style import Picture
     from mnemos.runs.trained.export import Format
     from mnemos.runs.trained.model import Choice, Predictions, TrainedModel
+    from mnemos.runs.why.answer import Answer
+    from mnemos.runs.why.ask import Question
+    from mnemos.runs.why.ledger import Accounts
 
 
 class BusyError(ConfigError):
@@ -140,6 +143,18 @@ class Run(RunDirectory):
         from mnemos.plots.of_runs import partition
 
         return partition(self.load(trust=trust), clients)
+
+    def ledger(self) -> dict[int, Accounts]:
+        """What each round with a recorded ledger did to each class and task, in exact fractions."""
+        from mnemos.runs.why.ledger import read_ledger
+
+        return read_ledger(self.records)
+
+    def why(self, question: Question | None = None, *, trust: Trust = False) -> Answer:
+        """Say why a class or a task was lost, by default the class that has lost most; as `mnemos.why`."""
+        from mnemos.runs.why.ask import Question, why  # it needs a federation, and a run on disk doesn't
+
+        return why(self, question or Question(), trust=trust)
 
     def continual(self) -> Course:
         """Continual-learning numbers: average accuracy, forgetting, transfer; by round, task and client."""

@@ -19,6 +19,9 @@ NOT_FINITE = "not finite"
 _STATISTICS = {"running_var": math.inf, "num_batches_tracked": 2.0**24}
 """Batch-norm's statistics that can't be negative, with their largest value: float counters stop at 2²⁴."""
 
+_SMALL = 4096
+"""Updates of no more numbers are checked many at once, as a call costs more than the sum of one."""
+
 
 class Asked(NamedTuple):
     """What the server knows of an update before it arrives."""
@@ -33,7 +36,7 @@ class Asked(NamedTuple):
     @classmethod
     def by(cls, request: TrainRequest) -> Asked:
         """What is known of the reply to a request."""
-        samples = len(request.samples)
+        samples = request.samples.shape[0]
         steps = request.plan.local.round_steps(samples)
         steps = steps if request.steps is None else min(steps, request.steps)
         return cls(request.client, request.round, samples, steps)
@@ -69,6 +72,7 @@ class Form:
         """From examples of an update's vectors and of what is uploaded beside them."""
         self._vectors = _Kind.of(delta), _Kind.of(buffers)
         self._change = {name: _Kind.of(example) for name, example in change.items()}
+        self._kinds = (*self._vectors, *self._change.values())
 
     @property
     def on_cpu(self) -> bool:
@@ -103,8 +107,7 @@ class Form:
             return "of another round"
         if update.change.keys() != self._change.keys():
             return "wrong names"
-        kinds = (*self._vectors, *self._change.values())
-        for tensor, kind in zip(self._tensors(update), kinds, strict=True):
+        for tensor, kind in zip(self._tensors(update), self._kinds, strict=True):
             if not kind.fits(tensor):
                 return "wrong type"
             if tensor.shape != kind.shape:
@@ -116,6 +119,8 @@ class Form:
 
 def measurable(buffers: Tensor, layout: Layout) -> bool:
     """Whether buffers can come from batch-norm: variances and counters are in their range."""
+    if not layout.buffers:
+        return True
     kinds = [(slot, _STATISTICS.get(slot.name.rpartition(".")[2])) for slot in layout.buffers]
     bounded = [(slot, most) for slot, most in kinds if most is not None]
     if not bounded:
@@ -133,7 +138,12 @@ def _plausible(count: object, most: int) -> bool:
 def _all_finite(updates: Sequence[Sequence[Tensor]]) -> list[bool]:
     """Whether all numbers of each update's tensors are finite."""
     if not updates or updates[0][0].device.type == "cpu":
-        return [all(map(_finite, tensors)) for tensors in updates]
+        if len(updates) < 2 or max(tensor.numel() for tensor in updates[0]) > _SMALL:
+            return [all(map(_finite, tensors)) for tensors in updates]
+        columns = [torch.stack(column) for column in zip(*updates, strict=True) if column[0].numel()]
+        sums = torch.stack([column.view(len(updates), -1).sum(1).double() for column in columns]).sum(0)
+        clear = sums.isfinite().tolist()
+        return [fine or all(map(_finite, own)) for fine, own in zip(clear, updates, strict=True)]
     each = [torch.stack([tensor.isfinite().all() for tensor in tensors]).all() for tensors in updates]
     found: list[bool] = torch.stack(each).tolist()
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -91,15 +92,43 @@ def _claim(experiment: Experiment, folder: Path) -> Iterator[None]:
     experiments: each locks a byte of its own, and the system unlocks it when the process ends.
     """
     make_folder(folder)
-    try:
-        handle = os.open(folder / ".claims", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise ConfigError(f"{folder}: runs can't be kept there ({error.strerror})") from None
-    try:
+    byte = int(experiment.hash(), 16)
+    with _claims(folder) as handle:
         try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(experiment.hash(), 16))
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
         except (BlockingIOError, PermissionError):
             raise BusyError(f"{folder}: another process is working on a run of this experiment") from None
-        yield
+        try:
+            yield
+        finally:
+            fcntl.lockf(handle, fcntl.LOCK_UN, 1, byte)
+
+
+_opening = threading.Lock()
+_opened: dict[Path, tuple[int, int]] = {}
+"""The files of claims that this process has open: their handles, and how many runs use each."""
+
+
+@contextmanager
+def _claims(folder: Path) -> Iterator[int]:
+    """The handle of a folder's file of claims.
+
+    All runs of this process share it, because a process that closes one of several handles of a file loses
+    all its locks on the file.
+    """
+    path = folder.absolute() / ".claims"
+    with _opening:
+        try:
+            handle, users = _opened.get(path) or (os.open(path, os.O_RDWR | os.O_CREAT, 0o644), 0)
+        except OSError as error:
+            raise ConfigError(f"{folder}: runs can't be kept there ({error.strerror})") from None
+        _opened[path] = handle, users + 1
+    try:
+        yield handle
     finally:
-        os.close(handle)
+        with _opening:
+            handle, users = _opened.pop(path)
+            if users > 1:
+                _opened[path] = handle, users - 1
+            else:
+                os.close(handle)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 from mnemos.common.cores import cores
 from mnemos.errors import ConfigError
@@ -17,6 +18,7 @@ from mnemos.runs.execute import Observer
 from mnemos.runs.find import find
 from mnemos.runs.interrupts import stop_on_terminate
 from mnemos.runs.run import BusyError, Run
+from mnemos.studies.bundles import Bundle, Bundles
 from mnemos.studies.perform import check, make_folder, perform
 from mnemos.studies.places import accelerators, apart
 from mnemos.studies.process import WorkerProcess
@@ -32,6 +34,9 @@ class StudyView:
 
     def opened(self, done: Results, left: Sequence[Case], jobs: int) -> None:
         """The study begins: `done` have a result already, and `left` will be run, `jobs` at a time."""
+
+    def together(self, runs: int, processes: int) -> None:
+        """So many runs train together, in so many processes, because they are small and alike."""
 
     def started(self, case: Case, run: Run, round: int) -> None:
         """A run is about to do the round after `round`."""
@@ -81,21 +86,24 @@ def carry_out(
 ) -> Results:
     """Run the cases that have no result yet, `jobs` at a time in processes of their own.
 
-    Returns the results in the cases' order. Each experiment is run once, even if several variants have it. A
-    run that fails or does not converge is marked, and the others go on; the next call tries failed runs
-    again. With a `name`, the study is recorded in the folder under it. `after` is called with each new
-    result.
+    If `jobs` is None, runs of small models that are alike share processes and are trained together. Returns
+    the results in the cases' order. Each experiment is run once, even if several variants have it. A run that
+    fails or does not converge is marked, and the others go on; the next call tries failed runs again. With a
+    `name`, the study is recorded in the folder under it. `after` is called with each new result.
     """
     view = view or StudyView()
     ledger = Ledger(cases, folder, name)
-    jobs = jobs_for(ledger.left, jobs)
+    processes = jobs_for(ledger.left, jobs)
     check(ledger.left, folder)
     make_folder(folder)
-    view.opened(ledger.results(), ledger.left, jobs)
+    work = Bundles.of(ledger.left, processes, together=jobs is None)
+    view.opened(ledger.results(), ledger.left, work.at_once)
+    if work.together:
+        view.together(work.together, processes)
     with _recorded(ledger):
         try:
             with stop_on_terminate():
-                _Pool(folder, jobs, view, ledger, after).run()
+                _Pool(folder, work, view, ledger, after).run()
         finally:
             view.closed()  # before an error is printed, which a live table would garble
     return ledger.results()
@@ -132,16 +140,22 @@ class _Pool:
     """Worker processes, and the cases that they run."""
 
     def __init__(
-        self, folder: Path, jobs: int, view: StudyView, ledger: Ledger, after: Callable[[Result], None] | None
+        self,
+        folder: Path,
+        work: Bundles,
+        view: StudyView,
+        ledger: Ledger,
+        after: Callable[[Result], None] | None,
     ) -> None:
         self._given = folder
         self._folder = folder.absolute()
-        self._jobs = jobs
+        self._jobs = jobs = work.processes
         self._cores = cores_each(jobs)
         self._view = view
         self._ledger = ledger
         self._after = after
-        self._left = deque(ledger.left)
+        self._left = deque(work.bundles)
+        """What is given to a worker at once: single cases, or several that it runs side by side."""
         # With more runs at a time than that, they have to share devices, and are asked to.
         self._apart = jobs <= apart(case.experiment for case in ledger.left)
         self._elsewhere: deque[tuple[float, Case]] = deque()
@@ -149,7 +163,8 @@ class _Pool:
         self._met: list[Case] = []
         """Those of them that the view was told about."""
         self._idle: list[WorkerProcess] = []
-        self._busy: dict[WorkerProcess, Case] = {}
+        self._busy: dict[WorkerProcess, dict[int, Case]] = {}
+        """The cases that each worker is at, by their places in its order."""
 
     def run(self) -> None:
         """Run cases until none is left."""
@@ -170,24 +185,26 @@ class _Pool:
 
     def _give_out(self) -> None:
         """Give cases to workers until all workers are busy or no case is left."""
-        while len(self._busy) < self._jobs and (case := self._next()) is not None:
+        while len(self._busy) < self._jobs and (bundle := self._next()):
             process = self._idle.pop() if self._idle else WorkerProcess(self._cores)
-            self._busy[process] = case
-            process.order(case.experiment, self._folder)
+            self._busy[process] = dict(enumerate(bundle))
+            process.order([case.experiment for case in bundle], self._folder)
 
-    def _next(self) -> Case | None:
-        for index, case in enumerate(self._left):
-            if not (self._apart and self._clashes(case)):
+    def _next(self) -> Bundle:
+        """What a worker is to do next; empty if there is nothing for now."""
+        for index, bundle in enumerate(self._left):
+            if not (self._apart and any(map(self._clashes, bundle))):
                 del self._left[index]
-                return case
+                return bundle
         if self._elsewhere and self._pause() == 0:
-            return self._elsewhere.popleft()[1]
-        return None
+            return [self._elsewhere.popleft()[1]]
+        return []
 
     def _clashes(self, case: Case) -> bool:
         """Whether a device that the case's run trains on is in use by another run."""
         wanted = accelerators(case.experiment)
-        return any(wanted & accelerators(busy.experiment) for busy in self._busy.values())
+        busy = (other for cases in self._busy.values() for other in cases.values())
+        return any(wanted & accelerators(other.experiment) for other in busy)
 
     def _pause(self) -> float | None:
         """Seconds until a case that another process works on is tried again; None if there is none."""
@@ -195,8 +212,20 @@ class _Pool:
 
     def _listen(self, process: WorkerProcess) -> None:
         """Receive a message of a worker, and act on it."""
-        case = self._busy[process]
-        match process.news():
+        news, cases = process.news(), self._busy[process]
+        if news is None:
+            self._lose(process)
+        elif news["event"] == "interrupted":  # by a signal that this pool didn't send
+            del self._busy[process]
+            process.end()
+            for case in cases.values():
+                self._end(case, "interrupted", "its process was told to stop")
+        else:
+            self._hear(process, cases[news["place"]], news)
+
+    def _hear(self, process: WorkerProcess, case: Case, news: Mapping[str, Any]) -> None:
+        """Act on what a worker says about a case."""
+        match news:
             case {"event": "started", "run": str(path), "round": int(round)}:
                 run = Run(self._given / Path(path).name)
                 self._ledger.begin(case, run)
@@ -207,28 +236,32 @@ class _Pool:
                 self._view.preparing(case, done, total, note)
             case {"event": "round", "round": int(round), "accuracy": accuracy}:
                 self._view.round(case, round, accuracy)
-            case {"event": "busy"}:
-                self._free(process)
+            case {"event": "busy", "place": int(place)}:
+                self._free(process, place)
                 self._wait_for(case)
-            case {"event": "ended"}:
-                self._free(process)
+            case {"event": "ended", "place": int(place)}:
+                self._free(process, place)
                 self._end(case)
-            case {"event": "failed", "message": str(message)}:
-                self._free(process)
-                self._end(case, "failed", message)
-            case {"event": "interrupted"}:  # by a signal that this pool didn't send
-                del self._busy[process]
-                process.end()
-                self._end(case, "interrupted", "its process was told to stop")
-            case _:
-                del self._busy[process]
-                message = process.end()
-                self._mark(case, message)
+            case {"event": "failed", "place": int(place), "message": str(message)}:
+                self._free(process, place)
                 self._end(case, "failed", message)
 
-    def _free(self, process: WorkerProcess) -> None:
-        del self._busy[process]
-        self._idle.append(process)
+    def _lose(self, process: WorkerProcess) -> None:
+        """A worker is gone: its case has failed. Of several, each goes on by itself, to show which it was."""
+        cases = list(self._busy.pop(process).values())
+        message = process.end()
+        if len(cases) > 1:
+            self._left.extend([case] for case in cases)
+            return
+        self._mark(cases[0], message)
+        self._end(cases[0], "failed", message)
+
+    def _free(self, process: WorkerProcess, place: int) -> None:
+        """A worker is done with a case, and idle if it was the last of its order."""
+        del self._busy[process][place]
+        if not self._busy[process]:
+            del self._busy[process]
+            self._idle.append(process)
 
     def _wait_for(self, case: Case) -> None:
         if case not in self._met:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
@@ -49,11 +50,11 @@ class WorkerProcess:
         )
         theirs.close()
 
-    def order(self, experiment: Experiment, folder: Path) -> None:
-        """Tell the worker to run an experiment, with its run directory in `folder`."""
-        order = {"experiment": experiment.model_dump(mode="json"), "folder": str(folder)}
+    def order(self, experiments: Sequence[Experiment], folder: Path) -> None:
+        """Tell the worker to run experiments side by side, with their run directories in `folder`."""
+        given = [experiment.model_dump(mode="json") for experiment in experiments]
         with suppress(OSError):  # if the process is gone, `news` returns None
-            self.connection.send_bytes(json.dumps(order).encode())
+            self.connection.send_bytes(json.dumps({"experiments": given, "folder": str(folder)}).encode())
 
     def news(self) -> dict[str, Any] | None:
         """Receive the worker's next message; None if the process is gone."""

@@ -1,8 +1,9 @@
-"""A process that runs one experiment after another for `mnemos.studies.pool`.
+"""A process that runs experiments for `mnemos.studies.pool`: one after another, or several side by side.
 
     python -m mnemos.studies.worker HANDLE
 
-It receives orders and sends news as JSON objects on the connection whose file descriptor is HANDLE. When the
+It receives orders and sends news as JSON objects on the connection whose file descriptor is HANDLE. An order
+has one or more experiments, and news say by its place in the order which of them they are about. When the
 other end is closed (the study is over, interrupted, or its process was killed), the worker saves its run and
 stops.
 """
@@ -15,6 +16,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
@@ -25,6 +27,7 @@ import torch
 from mnemos.common.cores import cores
 from mnemos.common.imports import look_in
 from mnemos.common.shortage import shortage
+from mnemos.engines.together import Company
 from mnemos.errors import MnemosError, PausedError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Outcome
@@ -37,16 +40,17 @@ _GRACE = 2.0
 
 
 class _Reporter(Silent):
-    """Sends the pool messages about a run."""
+    """Sends the pool messages about a run, which is the order's experiment `place`."""
 
-    def __init__(self, connection: Connection[bytes, bytes]) -> None:
+    def __init__(self, connection: Connection[bytes, bytes], place: int) -> None:
         super().__init__()
         self._connection = connection
+        self._place = place
 
     def tell(self, event: str, **facts: Any) -> None:
         """Send a message with an event and facts about it."""
         with suppress(OSError):  # the other end is closed, so the worker is about to be stopped
-            self._connection.send_bytes(json.dumps({"event": event, **facts}).encode())
+            self._connection.send_bytes(json.dumps({"event": event, "place": self._place, **facts}).encode())
 
     def started(self, run: Run, experiment: Experiment, round: int) -> None:
         """Send the run's directory and the round that it starts after."""
@@ -77,14 +81,27 @@ def main() -> None:
     threading.Thread(target=_listen, args=(connection, orders), daemon=True).start()
     with suppress(KeyboardInterrupt):
         while True:
-            _execute(orders.get(), _Reporter(connection))
+            _carry_out(orders.get(), connection)
     os._exit(0)  # everything is on disk, and an orderly exit of all libraries would take a while
 
 
-def _execute(order: dict[str, Any], reporter: _Reporter) -> None:
+def _carry_out(order: dict[str, Any], connection: Connection[bytes, bytes]) -> None:
+    """Run the experiments of an order: a single one in this thread, several side by side."""
+    folder = Path(order["folder"])
+    tasks = [
+        partial(_execute, experiment, folder, _Reporter(connection, place))
+        for place, experiment in enumerate(order["experiments"])
+    ]
+    if len(tasks) == 1:
+        tasks[0]()
+    else:
+        Company().go(tasks)
+
+
+def _execute(experiment: dict[str, Any], folder: Path, reporter: _Reporter) -> None:
     """Run an experiment, and report how it ended."""
     try:
-        perform(Experiment.parse(order["experiment"]), Path(order["folder"]), reporter)
+        perform(Experiment.parse(experiment), folder, reporter)
         reporter.tell("ended")
     except BusyError:
         reporter.tell("busy")

@@ -38,8 +38,11 @@ class WeightsAndBiases(Sink):
     """Sends a history by round, and the experiment as configuration. Options default to W&B's settings."""
 
     project: str | None = Field(None, min_length=1)
+    """The project; if left out, W&B's setting."""
     entity: str | None = Field(None, min_length=1)
+    """The user or team; if left out, W&B's setting."""
     mode: Literal["online", "offline"] | None = None
+    """Whether to send at once or keep for `wandb sync`; if left out, W&B's setting."""
 
     def check(self) -> None:
         """Check that W&B is installed and, online, that the user is logged in, so that it won't ask later."""

@@ -10,8 +10,9 @@ import pytest
 
 from mnemos.runs.execute import Silent
 from mnemos.studies.pool import in_turn
-from mnemos.studies.reproduce.catalogue import find_recipe, recipe_names
+from mnemos.studies.reproduce.catalogue import find_recipe
 from mnemos.studies.reproduce.cell import RecipeCell
+from mnemos.studies.reproduce.names import recipe_names
 from mnemos.studies.reproduce.reproduction import Reproduction
 from support.papers_data import write_few_images
 

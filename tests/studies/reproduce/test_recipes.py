@@ -9,8 +9,9 @@ import yaml
 
 from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import load_experiment
-from mnemos.studies.reproduce.catalogue import find_recipe, recipe_names, recipes_folder
+from mnemos.studies.reproduce.catalogue import find_recipe
 from mnemos.studies.reproduce.cell import RecipeCell, Reported
+from mnemos.studies.reproduce.names import recipe_names, recipes_folder
 from mnemos.studies.reproduce.recipe import Recipe
 
 NAMES = [

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from mnemos.cli.looking import TrustedToShow, shown
-from mnemos.cli.options import Device, Json, Out, Quiet, Track, check_figure
+from mnemos.cli.options import Device, Json, Out, Quiet, Seeds, Track, check_figure
 from mnemos.cli.output import interruptible, print_json
 from mnemos.cli.shown import Show, show_study
-from mnemos.cli.variants import Seeds, Words, print_table, rows, study_from
+from mnemos.cli.variants import Words, print_table, rows, study_from
 from mnemos.display.watch import watch
 from mnemos.studies.pool import in_turn
 from mnemos.track.observe import check, observe

@@ -25,7 +25,10 @@ _SHOWN = 50
 
 def predict(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory, or an exported model.")],
-    files: Annotated[list[Path], typer.Argument(help="Images, npy or npz files; csv files of features.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Images, npy or npz files; csv files of features; texts, or files of them."),
+    ],
     model: Which = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes to print for each sample.")] = 3,
     resize: Annotated[bool, typer.Option("--resize", help="Scale images of another size.")] = False,
@@ -35,10 +38,10 @@ def predict(
     trust: Trusted = False,
     as_json: Json = False,
 ) -> None:
-    """Classify files with a trained model: images, arrays or tables.
+    """Classify files with a trained model: images, arrays, tables or texts.
 
     Samples are scaled as in training. Arrays have the units of the training data; pixels of image files are
-    converted.
+    converted. A model of texts takes texts in quotes, and txt, csv, jsonl and parquet files.
     """
     if out is not None:
         check_file(out, (".csv",), "out")

@@ -19,17 +19,34 @@ from mnemos.track.observe import observe
 def run(
     words: Words = None,
     data: Annotated[
-        str | None, typer.Option(help="Data source, or path to an npz, csv or parquet file or image folder.")
+        str | None,
+        typer.Option(
+            help="Data: digits, mnist, fashion-mnist, cifar10, cifar100, femnist, …, or the path of an npz, "
+            "csv or parquet file or of a folder of images."
+        ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Model.")] = None,
-    method: Annotated[str | None, typer.Option(help="Federated method.")] = None,
-    loss: Annotated[str | None, typer.Option(help="What a client minimises.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model: logistic, mlp, cnn, lenet, resnet18, … (mnemos list models).")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Federated method: fedavg, fedprox, scaffold, fednova, fedopt, feddyn, moon, fedspace, … "
+            "(mnemos list methods)."
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(help="What a client minimises: ce, wsm, tce, fedlc, fedrs, … (mnemos list losses)."),
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
     alpha: Annotated[
         float | None, typer.Option(help="Dirichlet concentration: small is heterogeneous.")
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="How a cohort runs.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="How clients are trained: auto, serial, threads, vmap or ray.")
+    ] = None,
     device: Device = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Out = Path("runs"),
@@ -39,7 +56,11 @@ def run(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train one federated experiment, from a recipe or from options alone."""
+    """Train one federated experiment, from a recipe or from options alone.
+
+    What is left out has a default: mnemos run is a whole experiment. mnemos list has all names, and
+    mnemos show NAME the options of one, which are set as in method.server.lr=0.5.
+    """
     recipe, read = experiment_reader(
         words,
         {

@@ -7,11 +7,11 @@ from pathlib import Path
 import typer
 
 from mnemos.cli.looking import TrustedToPlan, needing_code, shown
-from mnemos.cli.options import Device, DryRun, Jobs, Json, Out, Quiet, Track
+from mnemos.cli.options import Device, DryRun, Jobs, Json, Out, Quiet, Seeds, Track
 from mnemos.cli.output import interruptible, print_json
 from mnemos.cli.plan import print_plan
 from mnemos.cli.shown import Show, show_study
-from mnemos.cli.variants import Seeds, Words, failures, print_table, rows, study_from
+from mnemos.cli.variants import Words, failures, print_table, rows, study_from
 from mnemos.display.study import overview
 from mnemos.errors import ConfigError
 from mnemos.studies.pool import carry_out

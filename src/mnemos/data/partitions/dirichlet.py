@@ -33,6 +33,7 @@ class Dirichlet(Partition):
     """
 
     alpha: Concentration = 0.1
+    """Concentration α: small values make clients hold few labels."""
 
     def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Draw the labels of all clients' samples, then take samples with these labels."""

@@ -21,6 +21,7 @@ class FeatureNoise(Iid):
     """
 
     noise: float = Field(0.1, ge=0)
+    """Standard deviation of the last client's noise; the others have less, in equal steps."""
 
     def noise_levels(self, clients: int) -> Floats | None:
         """σ_i of each client; a single client's is 0."""

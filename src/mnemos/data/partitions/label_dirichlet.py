@@ -25,9 +25,13 @@ class LabelDirichlet(Partition):
     """
 
     alpha: Concentration = 0.5
+    """Concentration α: small values give each label to few clients."""
     min_samples: int | None = Field(None, ge=1)
+    """Fewest samples of a client; the proportions are drawn again until all clients have them."""
     tries: int = Field(100, ge=1, le=10_000)
+    """How often the proportions are drawn before it is an error that a client has too few samples."""
     allow_empty: bool = False
+    """Whether clients may have no samples."""
 
     def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Cut label by label, with a bounded number of tries."""

@@ -26,7 +26,9 @@ class Labels(Partition):
     """
 
     per_client: int = Field(2, ge=1)
+    """Labels of each client."""
     allow_empty: bool = False
+    """Whether clients may have no samples."""
 
     def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Choose labels, then split each among its holders."""

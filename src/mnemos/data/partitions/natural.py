@@ -19,7 +19,9 @@ class Natural(Partition):
     """
 
     clients: int = Field(0, ge=0, le=100_000_000)
+    """Number of owners to draw; 0: all of them."""
     min_samples: int = Field(1, ge=1)
+    """Owners with fewer samples are left out."""
 
     @property
     def keeps_owners(self) -> bool:

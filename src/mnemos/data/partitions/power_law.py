@@ -35,7 +35,9 @@ class PowerLaw(Partition):
 
     exponent: float = Field(3.0, gt=0, le=1e6, description="a: the larger, the more alike the sizes")
     alpha: Concentration = 1.0
+    """Concentration α of a client's label proportions: small values make clients hold few labels."""
     allow_empty: bool = False
+    """Whether clients may have no samples."""
 
     def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Draw sizes, then labels client by client, then assign the remaining samples."""

@@ -21,9 +21,13 @@ class Quantity(Partition):
     """
 
     alpha: Concentration = 0.5
+    """Concentration α: small values make the clients' sizes unequal."""
     min_samples: int | None = Field(None, ge=1)
+    """Fewest samples of a client; the shares are drawn again until all clients have them."""
     tries: int = Field(100, ge=1, le=10_000)
+    """How often the shares are drawn before it is an error that a client has too few samples."""
     allow_empty: bool = False
+    """Whether clients may have no samples."""
 
     def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Draw sizes, with a bounded number of tries."""

@@ -21,7 +21,9 @@ class Shards(Partition):
     """
 
     per_client: int = Field(2, ge=1, le=100_000)
+    """Shards of each client."""
     allow_empty: bool = False
+    """Whether clients may have no samples."""
 
     def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Assign a random permutation of the shards."""

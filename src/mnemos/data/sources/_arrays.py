@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -46,19 +46,40 @@ def build(
     `where` is the file or folder that errors name. Without `classes`, the labels' sorted values are the
     classes' names.
     """
-    train, test = parts
-    tables = [train] if test is None else [train, test]
+    tables = [table for table in parts if table is not None]
     for table, part in zip(tables, ("training", "test"), strict=False):
         _check_lengths(table, f"{where}: the {part} part")
-    if not len(train.labels):
+    if not len(tables[0].labels):
         raise DataError(f"{where}: there are no training samples")
     samples = _samples([table.samples for table in tables], layout, where)
+    divided = divide(tables, samples, where=where, share=share, classes=classes)
+    return finish(name, divided.train, divided.test, divided.classes, divided.owners)
+
+
+class Divided(NamedTuple):
+    """The two parts of a data set, and the names that labels and owners stand for."""
+
+    train: Split
+    test: Split
+    classes: tuple[str, ...]
+    owners: tuple[str, ...]
+
+
+def divide(
+    tables: Sequence[SampleTable],
+    samples: Sequence[Tensor],
+    *,
+    where: str,
+    share: float,
+    classes: Sequence[str] | None = None,
+) -> Divided:
+    """Training part and test part of one or two tables, whose samples are these tensors; as `build` says."""
     labels, names = _classes([_flat(table.labels, where) for table in tables], classes, where)
     owners, owner_names = _owners(tables, where)
     splits = [Split(*parts) for parts in zip(samples, labels, owners, strict=True)]
-    if test is None:
+    if len(splits) == 1:
         splits = list(split_off(splits[0], share, where))
-    return finish(name, splits[0], splits[1], names, owner_names)
+    return Divided(splits[0], splits[1], names, owner_names)
 
 
 def finish(
@@ -235,7 +256,7 @@ def _by_name(labels: Array, names: tuple[str, ...], where: str) -> Tensor:
     return torch.from_numpy(labels.astype(np.int64))
 
 
-def _owners(tables: list[SampleTable], where: str) -> tuple[list[Tensor | None], tuple[str, ...]]:
+def _owners(tables: Sequence[SampleTable], where: str) -> tuple[list[Tensor | None], tuple[str, ...]]:
     """Each table's owners as indices from 0, None for a table without any; and the owners' names."""
     known = [table.owners for table in tables if table.owners is not None]
     for owners in known:

@@ -31,10 +31,12 @@ class TableSource(Source):
     """
 
     image: str = _IMAGE
+    """Column of the images."""
     features: tuple[str, ...] | None = Field(
         None, min_length=1, description="columns of numbers; if left out and there are no images, all others"
     )
     label: str = "label"
+    """Column of the labels."""
     owner: str | None = None
     """Column that names each sample's natural owner, if there is one."""
     size: int | None = Field(None, ge=1, le=4096)

@@ -56,6 +56,12 @@ class Rows:
             raise DataError(f"{self.where(row)}: {found}, and a number is expected{CHOOSE}") from None
 
 
+def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The labels or owners of several files; as text, if those of any file are text."""
+    text = any(part.dtype.kind == "U" for part in parts)
+    return np.concatenate([part.astype(np.str_) if text else part for part in parts])
+
+
 def read_rows(file: Path, delimiter: str | None = None) -> Rows:
     """The rows of a CSV file with a header, or of a file of JSON Lines; .tsv is separated by tabs."""
     reader = _json_lines if file.suffix.lower() in {".jsonl", ".ndjson"} else _csv

@@ -110,6 +110,7 @@ class Cifar100(_Cifar):
     """60,000 colour images of 32×32 in 100 classes, or in 20 coarse ones."""
 
     labels: Literal["fine", "coarse"] = "fine"
+    """The 100 fine classes, or the 20 coarse ones."""
 
     folder = "cifar-100-binary"
     remote = RemoteFile(

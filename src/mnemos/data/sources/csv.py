@@ -12,7 +12,7 @@ from mnemos.data.dataset import Dataset, Source, sources
 from mnemos.data.folder import locate
 from mnemos.data.sources._arrays import Array, SampleTable, build
 from mnemos.data.sources._images import Decoder
-from mnemos.data.sources._tables import Rows, file_parts, read_rows, sample_columns
+from mnemos.data.sources._tables import Rows, file_parts, joined, read_rows, sample_columns
 from mnemos.errors import DataError
 
 
@@ -24,7 +24,9 @@ class Csv(Source):
     """
 
     path: str = Field(min_length=1)
+    """The file or folder."""
     label: str = "label"
+    """Column of the labels."""
     features: tuple[str, ...] | None = Field(
         None, min_length=1, description="columns of numbers; if left out, all others"
     )
@@ -55,8 +57,8 @@ class Csv(Source):
         tables = [read_rows(file, self.delimiter) for file in files]
         return SampleTable(
             np.concatenate([self._samples(rows, decode) for rows in tables]),
-            _joined([rows.names(self.label) for rows in tables]),
-            None if self.owner is None else _joined([rows.names(self.owner) for rows in tables]),
+            joined([rows.names(self.label) for rows in tables]),
+            None if self.owner is None else joined([rows.names(self.owner) for rows in tables]),
         )
 
     def _samples(self, rows: Rows, decode: Decoder) -> Array:
@@ -85,9 +87,3 @@ def _images(rows: Rows, column: str, decode: Decoder) -> Array:
             raise DataError(f"{rows.where(row)}: column '{column}' names {file}, which doesn't exist")
         found.append(decode(file, str(file)))
     return np.stack(found)
-
-
-def _joined(parts: list[Array]) -> Array:
-    """The labels or owners of several files; as text, if those of any file are text."""
-    text = any(part.dtype.kind == "U" for part in parts)
-    return np.concatenate([part.astype(np.str_) if text else part for part in parts])

@@ -20,7 +20,7 @@ class Owner(Options):
 
     owner: str = Field(min_length=1, description="its name")
     train: int = Field(ge=1, description="samples for training and validation")
-    test: int = Field(0, ge=0)
+    test: int = Field(0, ge=0, description="samples for testing")
     tasks: tuple[Run, ...] = Field(
         (), description="which tasks they are of, each by one of its classes, in runs; empty: not said"
     )
@@ -33,12 +33,19 @@ class Elsewhere(Source):
     stays_with_owners: ClassVar[bool] = True
 
     shape: tuple[Size, ...] = Field(min_length=1, max_length=3)
+    """Shape of a sample."""
     kind: Kind
+    """Whether samples are images or features."""
     classes: tuple[str, ...] = Field(min_length=1)
+    """Names of the classes."""
     mean: tuple[float, ...]
+    """Mean of each channel, which is subtracted."""
     std: tuple[float, ...]
+    """Standard deviation of each channel, which samples are divided by."""
     reading: ReadingOptions = ReadingOptions()
+    """How owners read their data."""
     owners: tuple[Owner, ...] = ()
+    """The owners that have joined."""
 
     @property
     def agreement(self) -> Agreement:

@@ -20,6 +20,7 @@ class FractalSource(Source):
     """Images of iterated function systems, one system per class, computed when the data set is loaded."""
 
     classes: int = Field(10, ge=2)
+    """Number of classes, each an iterated function system."""
     train: int = Field(200, ge=1, description="training images a class")
     test: int = Field(50, ge=0, description="test images a class")
     size: int = Field(32, ge=8, le=1024, description="pixels a side")

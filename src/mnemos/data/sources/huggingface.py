@@ -20,15 +20,21 @@ _ROWS = 1024
 
 @sources.register("huggingface")
 class HuggingFace(TableSource):
-    """A folder (`path`) is read directly; a name on the hub (`repo`) needs the package `datasets`."""
+    """A data set of Hugging Face, from a folder or from the hub.
+
+    A folder (`path`) is read directly; a name on the hub (`repo`) needs the package `datasets`.
+    """
 
     path: str | None = Field(None, min_length=1)
+    """Folder of a data set that is on disk."""
     repo: str | None = Field(None, min_length=1)
+    """Name of a data set on the hub, such as `uoft-cs/cifar10`."""
     subset: str | None = None
     """Configuration of a data set on the hub that has several."""
     revision: str | None = None
     """Commit, tag or branch on the hub; a commit guarantees that the data stay the same."""
     train_split: str = "train"
+    """Split for training."""
     test_split: str | None = "test"
     """Set to null to split a test part off the training part."""
 

@@ -26,9 +26,11 @@ class Npz(Source):
     """
 
     path: str = Field(min_length=1)
+    """The file."""
     test: float = Field(0.2, gt=0, lt=1)
     """Share of each class that is for testing, if the file has no test part."""
     layout: Layout = "auto"
+    """Order of the axes of images with channels."""
 
     def load(self) -> Dataset:
         """The file's arrays as a data set."""

@@ -22,6 +22,7 @@ class Parquet(TableSource):
     """A Parquet file, or a folder of them, with the parts `train*` and `test*` by their names."""
 
     path: str = Field(min_length=1)
+    """The file or folder."""
 
     def load(self) -> Dataset:
         """The rows of all files, in the order of the files' names."""

@@ -35,6 +35,7 @@ class Drift(Stream):
     simulated: ClassVar[bool] = True
 
     alpha: Concentration = 0.3
+    """Concentration α of the proportions that a client's path leads to: small is heterogeneous."""
     points: int = Field(5, ge=2, le=10_000, description="proportions drawn for each client: where paths turn")
     share: float = Field(
         0.5, gt=0, le=1, description="of a client's training samples that it holds at a time"

@@ -41,6 +41,7 @@ class Tasks(Stream):
     paced: ClassVar[bool] = True
 
     tasks: int = Field(10, ge=1, le=10_000)
+    """Number of tasks T."""
     first: int | None = Field(
         None, ge=1, description="classes of the first task; by default, as of the others"
     )

@@ -26,6 +26,7 @@ from mnemos.common.devices import AUTO, CPU, find_devices
 from mnemos.common.extras import require
 from mnemos.data.dataset import Dataset, Split, sources
 from mnemos.data.download import OFFLINE
+from mnemos.data.vocabulary import Vocabulary
 from mnemos.engines.devices import Mirror, deterministic
 from mnemos.methods.exchange import TrainReply
 from mnemos.version import __version__
@@ -95,13 +96,14 @@ class Data(NamedTuple):
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    vocabulary: Vocabulary | None = None
 
     @classmethod
     def of(cls, dataset: Dataset) -> Data:
         """The data of a data set, in the same memory."""
         train = dataset.train
         arrays = train.samples.numpy(), train.labels.numpy()
-        return cls(dataset.name, *arrays, dataset.classes, dataset.mean, dataset.std)
+        return cls(dataset.name, *arrays, dataset.classes, dataset.mean, dataset.std, dataset.vocabulary)
 
     def dataset(self) -> Dataset:
         """A data set in the same memory."""
@@ -110,11 +112,13 @@ class Data(NamedTuple):
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             train = Split(torch.from_numpy(self.samples), torch.from_numpy(self.labels))
         nothing = Split(train.samples[:0], train.labels[:0])
-        return Dataset(self.name, train, nothing, self.classes, self.mean, self.std)
+        return Dataset(
+            self.name, train, nothing, self.classes, self.mean, self.std, vocabulary=self.vocabulary
+        )
 
     def fingerprint(self) -> str:
         """A digest that is equal for the same data only."""
-        digest = hashlib.sha256(repr((self.name, self.classes, self.mean, self.std)).encode())
+        digest = hashlib.sha256(repr(self._replace(samples=None, labels=None)).encode())
         for array in (self.samples, self.labels):
             digest.update(repr((array.shape, array.dtype)).encode())
             digest.update(np.ascontiguousarray(array).data)

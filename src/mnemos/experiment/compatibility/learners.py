@@ -24,6 +24,11 @@ MIXED: Table[Experiment] = Table(
         Row("start", lambda e: e.start.pretrained, "an encoder is one model's, and mixed models are several"),
         Row("evaluate.forgetting", forgetting_asked, _DIFFER),
         Row("measures.{}", lambda e: first(measure for measure in e.measures if measure.in_step), _DIFFER),
+        Row(
+            "measures.{}",
+            lambda e: first(measure for measure in e.measures if measure.one_server),
+            "it follows the one model of a server, and mixed models are several",
+        ),
     ),
 )
 """Several models: what needs one that all clients share."""

@@ -7,7 +7,7 @@ import torch
 from mnemos.data.dataset import Dataset
 from mnemos.data.stream import Flow
 from mnemos.errors import ConfigError, naming
-from mnemos.experiment.compatibility.row import Row, Table, always, refuse, those
+from mnemos.experiment.compatibility.row import Row, Table, always, first, named, refuse, those
 from mnemos.experiment.compatibility.setup import Setup
 from mnemos.experiment.experiment import Experiment
 from mnemos.measures.measure import Occasions
@@ -68,9 +68,19 @@ SAMPLES: Table[Setup] = Table(
         Row(
             "local.augment",
             lambda s: (
-                (s.dataset.name, str(s.dataset.shape)) if s.local.augment and not _images(s.dataset) else None
+                (s.dataset.name, _others(s.dataset)) if s.local.augment and not _images(s.dataset) else None
             ),
-            "{} has no images but vectors of {}",
+            "{} has no images but {}",
+        ),
+        Row(
+            "method",
+            lambda s: _texts(s, first(part for part in s.experiment.method.parts if part.changes_samples)),
+            "found {}, which changes the numbers of samples a little, and {} has texts",
+        ),
+        Row(
+            "partition.name",
+            lambda s: _texts(s, named(s.experiment.partition, s.flow.assignment.noise is not None)),
+            "found {}, which adds noise to the numbers of samples, and {} has texts",
         ),
         Row(
             "evaluate.forgetting",
@@ -85,6 +95,16 @@ SAMPLES: Table[Setup] = Table(
 def _images(dataset: Dataset) -> bool:
     """Whether samples are images: channels, height and width."""
     return len(dataset.shape) == 3
+
+
+def _others(dataset: Dataset) -> str:
+    """What samples are that aren't images."""
+    return "texts" if dataset.vocabulary is not None else f"vectors of {dataset.shape}"
+
+
+def _texts(setup: Setup, part: str) -> tuple[str, str] | None:
+    """The name of a part that can't work with texts, and of the data; None if there is none, or no texts."""
+    return (part, setup.dataset.name) if part and setup.dataset.vocabulary is not None else None
 
 
 def _one_to_learn_from(setup: Setup) -> bool:

@@ -20,9 +20,12 @@ class SynchronousRounds(RoundProtocol):
     def run(self, ctx: RoundContext) -> RoundResult:
         """Select a cohort; broadcast, train, screen and aggregate in each group."""
         failed: list[tuple[GroupResult, ...]] = []
-        for attempt in self._retries.attempts(ctx.round):
+        for attempt in self._retries.attempts(ctx.round, ctx.without):
             results = tuple(group.train(ctx, attempt) for group in self._groups)
-            if self._retries.enough(results, failed):
+            enough = (
+                self._retries.enough(results, failed) if ctx.attempt is None else len(failed) == ctx.attempt
+            )
+            if enough:
                 return RoundResult(results, tuple(failed))
             failed.append(results)
             ctx.client_states.drop()

@@ -33,7 +33,7 @@ class NoCorrection(Correction):
 
 @weightings.register("samples")
 class Samples(Single):
-    """aₖ = nₖ, the number of training samples."""
+    """By the number of training samples: aₖ = nₖ."""
 
     plain = True
 
@@ -44,7 +44,7 @@ class Samples(Single):
 
 @weightings.register("uniform")
 class Uniform(Single):
-    """aₖ = 1."""
+    """All clients alike: aₖ = 1."""
 
     plain = True
     equal = True
@@ -56,7 +56,7 @@ class Uniform(Single):
 
 @rules.register("mean")
 class Mean(Rule):
-    """Σ aₖ Δₖ / Σ aₖ, the weighted mean."""
+    """The weighted mean, Σ aₖ Δₖ / Σ aₖ."""
 
     is_mean = True
 
@@ -67,7 +67,10 @@ class Mean(Rule):
 
 @server_steps.register("replace")
 class Replace(ServerStep):
-    """x ← x + Σ aₖ Δₖ / Σ aₖ: the weighted mean of the clients' models becomes the next model."""
+    """The weighted mean of the clients' models becomes the next model.
+
+    x ← x + Σ aₖ Δₖ / Σ aₖ.
+    """
 
     @property
     def moves(self) -> float:
@@ -84,7 +87,12 @@ class FedAvg(Method):
     """Local training, then the sample-weighted mean of the models."""
 
     correction: Annotated[Correction, corrections] = NoCorrection()
+    """How a local gradient or step is changed."""
     weighting: Annotated[Weighting, weightings] = Samples()
+    """How much each client's update counts."""
     rule: Annotated[Rule, rules] = Mean()
+    """How the updates become one: their mean, or a robust rule."""
     server: Annotated[ServerStep, server_steps] = Replace()
+    """How the aggregate becomes the next model."""
     buffers: Annotated[BufferPolicy, buffer_policies] = AverageBuffers()
+    """What is done with buffers, such as the statistics of batch norm."""

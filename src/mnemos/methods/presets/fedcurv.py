@@ -38,7 +38,9 @@ _AT_ONCE = 2_000_000
 
 @terms.register("curvature")
 class Curvature(Term):
-    """λ Σⱼ (w − wⱼ)ᵀ diag(Fⱼ) (w − wⱼ) over the clients j of the last round, without the client itself.
+    """Holds the parameters that matter to the other clients, by their curvature.
+
+    λ Σⱼ (w − wⱼ)ᵀ diag(Fⱼ) (w − wⱼ) over the clients j of the last round, without the client itself.
 
     Fⱼ is the mean square of the samples' gradients at wⱼ. Clients send Fⱼ and Fⱼ ⊙ wⱼ; the gradient is
     2λ (w ⊙ Σ Fⱼ − Σ Fⱼ ⊙ wⱼ).

@@ -18,12 +18,15 @@ _H = "feddyn.h"
 
 @corrections.register("feddyn")
 class Dynamic(Correction):
-    """Clients minimise L − ⟨hₖ, w⟩ + (α/2) ‖w − x‖², and then hₖ ← hₖ − α (wₖ − x).
+    """Adds a linear and a quadratic term to each client's loss, from a memory of its gradients.
+
+    Clients minimise L − ⟨hₖ, w⟩ + (α/2) ‖w − x‖², and then hₖ ← hₖ − α (wₖ − x).
 
     The server keeps h ← h − α |S|/N · mean (wₖ − x), and x ← (what the server step gives) − h/α.
     With α = 0 there is neither a pull nor a memory: FedAvg.
     """
 
+    by_parameter: ClassVar[bool] = True
     in_step: ClassVar[bool] = True  # the server follows clients' hₖ by how far they say they went
 
     alpha: float = Field(0.01, ge=0, description="strength of the regularisation α")

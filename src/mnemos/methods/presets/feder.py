@@ -167,7 +167,9 @@ class StableRank(LayerMetric):
 
 @weightings.register("network-rank")
 class NetworkRank(Weighting):
-    """α_k = m_k / Σ_j m_j with one number for a whole model: m = √(Σ H² / d), floored.
+    """By one number for a client's whole model, made of its layers' effective ranks.
+
+    α_k = m_k / Σ_j m_j with one number for a whole model: m = √(Σ H² / d), floored.
 
     H are the effective ranks of all layers' sides, and d is how many there are: equation 2.10 before its
     logarithm, which can be negative (`log` takes it). The thesis uses it if models have different layers.

@@ -63,7 +63,10 @@ class _Normalised(WeightedMean):
 
 @server_steps.register("fednova")
 class Normalised(ServerStep):
-    """x ← x + (Σ pᵢ aᵢ) Σ pᵢ Δᵢ / aᵢ: clients count by their direction, not by how far they went."""
+    """Divides each update by the client's local work before averaging, and scales the mean back.
+
+    x ← x + (Σ pᵢ aᵢ) Σ pᵢ Δᵢ / aᵢ: clients count by their direction, not by how far they went.
+    """
 
     partial: ClassVar[bool] = True
     takes_models: ClassVar[bool] = True

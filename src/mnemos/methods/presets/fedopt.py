@@ -21,7 +21,10 @@ from mnemos.vector import Layout
 
 @server_steps.register("sgd")
 class ServerSgd(ServerStep):
-    """v ← β v + Δ, x ← x + η v: with β = 0 and η = 1 the mean model, as in FedAvg."""
+    """SGD with momentum at the server, with the mean update as its gradient.
+
+    v ← β v + Δ, x ← x + η v: with β = 0 and η = 1 the mean model, as in FedAvg.
+    """
 
     lr: float = Field(1.0, gt=0, description="server learning rate η")
     momentum: float = Field(0.0, ge=0, lt=1, description="β")
@@ -51,6 +54,7 @@ class Adaptive(ServerStep):
 
     lr: float = Field(0.01, gt=0, description="server learning rate η")
     beta1: float = Field(0.9, ge=0, lt=1)
+    """β₁, the decay of the mean of the steps."""
     tau: float = Field(1e-3, gt=0, description="degree of adaptivity τ")
 
     def server_state(self, layout: Layout) -> State:
@@ -70,7 +74,10 @@ class Adaptive(ServerStep):
 
 @server_steps.register("adagrad")
 class ServerAdagrad(Adaptive):
-    """v ← v + Δ²."""
+    """Adagrad at the server, with the mean update as its gradient.
+
+    v ← v + Δ².
+    """
 
     beta1: float = Field(0.0, ge=0, lt=1)
 
@@ -81,9 +88,13 @@ class ServerAdagrad(Adaptive):
 
 @server_steps.register("adam")
 class ServerAdam(Adaptive):
-    """v ← β₂ v + (1 − β₂) Δ²."""
+    """Adam at the server, with the mean update as its gradient.
+
+    v ← β₂ v + (1 − β₂) Δ².
+    """
 
     beta2: float = Field(0.99, ge=0, lt=1)
+    """β₂, the decay of the mean of the squares."""
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         """β₂ v + (1 − β₂) Δ²."""
@@ -92,9 +103,13 @@ class ServerAdam(Adaptive):
 
 @server_steps.register("yogi")
 class ServerYogi(Adaptive):
-    """v ← v − (1 − β₂) Δ² sign(v − Δ²)."""
+    """Yogi at the server, with the mean update as its gradient.
+
+    v ← v − (1 − β₂) Δ² sign(v − Δ²).
+    """
 
     beta2: float = Field(0.99, ge=0, lt=1)
+    """β₂, the decay of the mean of the squares."""
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         """v − (1 − β₂) Δ² sign(v − Δ²)."""

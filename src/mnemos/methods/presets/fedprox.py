@@ -15,8 +15,12 @@ from mnemos.methods.presets.fedavg import FedAvg
 
 @terms.register("proximal")
 class Proximal(Term):
-    """Adds (μ/2) ‖w − x‖² to the loss; its gradient μ (w − x) pulls a client back to the received model."""
+    """Pulls a client back to the model that it received.
 
+    Adds (μ/2) ‖w − x‖² to the loss; its gradient μ (w − x) pulls a client back to the received model.
+    """
+
+    by_parameter: ClassVar[bool] = True
     partial: ClassVar[bool] = True
 
     mu: float = Field(0.01, ge=0, description="strength μ of the pull")

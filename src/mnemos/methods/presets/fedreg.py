@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -27,6 +27,8 @@ class Regularised(Correction):
 
         w ← w − a₁ g₁ − a₂ g₂,   a₁ = max(0, ⟨d, g₁⟩ / ‖g₁‖²),   a₂ = max(0, ⟨d − a₁ g₁, g₂⟩ / ‖g₂‖²).
     """
+
+    changes_samples: ClassVar[bool] = True
 
     gamma: float = Field(0.5, ge=0, le=1, description="γ: 1 takes gradients at the client's own model")
     pseudo_step: float = Field(0.1, gt=0, description="ηₛ of pseudo data")

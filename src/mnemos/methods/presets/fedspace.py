@@ -21,7 +21,10 @@ from mnemos.objectives.tce import TaskCrossEntropy
 
 @server_steps.register("mix")
 class Mix(ServerStep):
-    """x ← ρ x̄ + (1 − ρ) x, x̄ being the weighted mean of the clients' models."""
+    """Moves a part of the way from the server's model to the mean of the clients' models.
+
+    x ← ρ x̄ + (1 − ρ) x, x̄ being the weighted mean of the clients' models.
+    """
 
     rho: float = Field(0.5, gt=0, le=1, description="ρ: 1 is FedAvg")
 

@@ -41,7 +41,10 @@ class _Agreeing(WeightedMean):
 
 @server_steps.register("gma")
 class GradientMasked(ServerStep):
-    """Aⱼ = |Σ pₖ sign Δₖⱼ|; x ← x + η m ⊙ Σ pₖ Δₖ, with mⱼ = 1 where Aⱼ ≥ τ and Aⱼ elsewhere."""
+    """Reduces the parameters' changes on whose sign the clients disagree.
+
+    Aⱼ = |Σ pₖ sign Δₖⱼ|; x ← x + η m ⊙ Σ pₖ Δₖ, with mⱼ = 1 where Aⱼ ≥ τ and Aⱼ elsewhere.
+    """
 
     tau: float = Field(0.4, ge=0, le=1, description="agreement from which on an update counts fully")
     lr: float = Field(1.0, gt=0, description="server learning rate η")

@@ -26,7 +26,9 @@ _HELD = "label-owners.held"
 
 @weightings.register("label-owners")
 class LabelOwners(Single):
-    """aₖ for all tensors but the classifier, whose row c counts aₖ if client k holds class c, else 0.
+    """Averages a class's row of the classifier over the clients that hold the class.
+
+    aₖ for all tensors but the classifier, whose row c counts aₖ if client k holds class c, else 0.
 
     A row that no client of the cohort holds has no update. The server learns which classes a client holds.
     """

@@ -21,7 +21,9 @@ _SEEN = "moon.seen"
 
 @terms.register("contrastive")
 class Contrastive(Term):
-    """μ · −log e^{cos(z, z_glob)/τ} / (e^{cos(z, z_glob)/τ} + e^{cos(z, z_prev)/τ}).
+    """Keeps features close to the global model's and away from the client's last model's.
+
+    μ · −log e^{cos(z, z_glob)/τ} / (e^{cos(z, z_glob)/τ} + e^{cos(z, z_prev)/τ}).
 
     z are the features that go into the classifier, z_glob those of the received model, and z_prev those of
     the client's own model at the end of its last round. In its first round a client has no such model, and

@@ -25,7 +25,9 @@ _CLASSES = "feature-distillation.classes"
 
 @terms.register("feature-distillation")
 class FeatureDistillation(Term):
-    """λ ‖F − F_old‖₂: features stay close to those of the client's model at the end of its previous task.
+    """Keeps features close to those of the client's model at the end of its previous task.
+
+    λ ‖F − F_old‖₂: features stay close to those of the client's model at the end of its previous task.
 
     F [B, d] are the features of all samples of the batch; the norm is of the whole matrix, neither squared
     nor divided by their number. A client keeps its model at the end of each round. When its classes have

@@ -36,7 +36,9 @@ _MOST = 1e15
 
 @weightings.register("precision")
 class Precision(Weighting):
-    """α_k = (v_k + ε)⁻¹ / Σ_j (v_j + ε)⁻¹ for each parameter, v_k the un-centred variance of its gradients.
+    """By the inverse variance of the client's gradients, for each parameter.
+
+    α_k = (v_k + ε)⁻¹ / Σ_j (v_j + ε)⁻¹ for each parameter, v_k the un-centred variance of its gradients.
 
     v_k is the mean of the squared gradients of client k's batches, at its trained model, which costs a pass
     over its data. (The authors are said to take Adam's second moment, of which no code was found.) With a

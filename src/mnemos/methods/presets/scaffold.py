@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -47,12 +47,16 @@ _TINY = 1e-300
 
 @corrections.register("scaffold")
 class ControlVariates(Correction):
-    """Steps along g − cᵢ + c, where cᵢ and c estimate the client's and everyone's gradient; both start at 0.
+    """Corrects every local step by control variates of the client and of all clients.
+
+    Steps along g − cᵢ + c, where cᵢ and c estimate the client's and everyone's gradient; both start at 0.
 
     cᵢ⁺ is, by option I, the gradient of all the client's samples at the model received, and by option II
     cᵢ − c + (x − y) / (K η) of its K steps, K η being the sum of their rates. Then
     c ← c + |S|/N · mean (cᵢ⁺ − cᵢ).
     """
+
+    by_parameter: ClassVar[bool] = True
 
     option: Literal["I", "II"] = Field("II", description="how a client's control variate is renewed")
 
@@ -122,13 +126,18 @@ class ControlVariates(Correction):
         rest, square = change + received[_C], delta @ delta
         inverse = -(rest @ delta) / square.clamp_min(_TINY)  # of the K η that fits best
         inverse = inverse.clamp(least, most)
-        sizes = change.norm() + received[_C].double().norm() + inverse * square.sqrt()
-        return bool(rest.addcmul_(delta, inverse).norm() <= _ROUNDING * sizes)
+        sizes = _length(change) + _length(received[_C].double()) + inverse * square.sqrt()
+        return bool(_length(rest.addcmul_(delta, inverse)) <= _ROUNDING * sizes)
 
     def absorb(self, server: Server, aggregate: Aggregate) -> Server:
         """c + |S|/N · mean (cᵢ⁺ − cᵢ)."""
         c = server.state[_C] + aggregate.share * aggregate.change[_C]
         return server.moved(server.model, {_C: c})
+
+
+def _length(vector: Tensor) -> Tensor:
+    """‖v‖ in double precision, in which no square of a float32 overflows; faster than a norm that may not."""
+    return (vector @ vector).sqrt()
 
 
 @methods.register("scaffold")

@@ -27,7 +27,9 @@ _GRADIENT = "keep-trace.gradient"
 
 @corrections.register("keep-trace")
 class KeepTrace(Correction):
-    """A client sends −g = −∇_x L(w(x); D), with w(x) the model that its steps make of the one received, x.
+    """Clients send the gradient, at the received model, of the loss after their local steps.
+
+    A client sends −g = −∇_x L(w(x); D), with w(x) the model that its steps make of the one received, x.
 
     The steps are those of the first E − 1 of its E epochs (or as many as `local.steps` says), and L is the
     loss on all its samples. Exactly, g = J₁ᵀ … Jₙᵀ ∇L(w), where a step w ← w − η (∇L_b(w) + λ w) has the

@@ -19,7 +19,9 @@ _CENTRE = "centred-clipping.centre"
 
 @rules.register("centred-clipping")
 class CentredClipping(Together):
-    """v ← v + Σ aₖ (Δₖ − v) min(1, τ / ‖Δₖ − v‖) / Σ aₖ, `iterations` times (Karimireddy, He, Jaggi, 2021,
+    """The mean of updates that are clipped around the result of the last round.
+
+    v ← v + Σ aₖ (Δₖ − v) min(1, τ / ‖Δₖ − v‖) / Σ aₖ, `iterations` times (Karimireddy, He, Jaggi, 2021,
     arXiv 2012.10333).
 
     v starts from the aggregate of the previous round; from 0 in the first. No client moves it further than τ

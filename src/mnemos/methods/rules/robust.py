@@ -155,7 +155,9 @@ class Median(Coordinates):
 
 @rules.register("trimmed-mean")
 class TrimmedMean(Coordinates):
-    """The weighted mean of each parameter without its ⌈βK⌉ largest and ⌈βK⌉ smallest values, of K
+    """The weighted mean of each parameter without its largest and smallest values.
+
+    The weighted mean of each parameter without its ⌈βK⌉ largest and ⌈βK⌉ smallest values, of K
     (Yin et al., 2018, arXiv 1803.01498)."""
 
     trim: float = Field(0.2, ge=0, lt=0.5, description="β, the share of a round's clients that may be bad")
@@ -190,7 +192,9 @@ class Clients(Together):
 
 @rules.register("geometric-median")
 class GeometricMedian(Clients):
-    """argmin_z Σ aₖ ‖z − Δₖ‖ by smoothed Weiszfeld steps (RFA; Pillutla et al., 2022, arXiv 1912.13445).
+    """The point with the smallest sum of distances to all updates.
+
+    argmin_z Σ aₖ ‖z − Δₖ‖ by smoothed Weiszfeld steps (RFA; Pillutla et al., 2022, arXiv 1912.13445).
 
     Each step is the mean with weights aₖ / max(ν, ‖z − Δₖ‖). The first z is the median of each parameter:
     from the mean, the larger a bad update is, the more steps it would take.
@@ -256,7 +260,9 @@ class MultiKrum(Krum):
 
 @rules.register("norm-bounded")
 class NormBounded(Together):
-    """Σ aₖ Δₖ min(1, M / ‖Δₖ‖) / Σ aₖ: no client moves the model further than M (Sun et al., 2019,
+    """The weighted mean of updates that are shortened to a bound.
+
+    Σ aₖ Δₖ min(1, M / ‖Δₖ‖) / Σ aₖ: no client moves the model further than M (Sun et al., 2019,
     arXiv 1911.07963). Buffers, whose length means nothing, are the weighted median."""
 
     bound: float | None = Field(None, gt=0, description="M; the median of a round's norms, if not given")

@@ -76,7 +76,9 @@ def memory(client: Client) -> Memory:
 
 @terms.register("prototypes")
 class Prototypes(Term):
-    """λ · mean CE of B features ê = e_c + r N(0, 1), of classes c that aren't of the client's present task.
+    """Trains the classifier on features drawn around prototypes of classes of other tasks.
+
+    λ · mean CE of B features ê = e_c + r N(0, 1), of classes c that aren't of the client's present task.
 
     After its training a client takes, in evaluation mode, e_c, the mean feature of each class it has trained
     on, and r = √(mean_c tr Σ_c / d), Σ_c being the covariance of the features of class c (0 for one sample).

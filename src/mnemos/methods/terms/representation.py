@@ -53,7 +53,9 @@ def contrast(
 
 @terms.register("representation")
 class Representation(Term):
-    """λ · a contrastive loss of a batch's features and of as many drawn around prototypes of all classes.
+    """Pulls features of a class together, and features of different classes apart.
+
+    λ · a contrastive loss of a batch's features and of as many drawn around prototypes of all classes.
 
     Features of the same class are pulled together and others pushed apart; `contrast` has its two forms. The
     loss is over the classes of the client's present task. The prototypes are those of the term `prototypes`.

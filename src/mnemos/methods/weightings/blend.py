@@ -17,12 +17,16 @@ class Blended(Options):
     """One of the weightings of a blend."""
 
     weighting: Annotated[Weighting, weightings]
+    """The weighting."""
     share: float = Field(gt=0, description="its weight beside the others")
 
 
 @weightings.register("blend")
 class Blend(Weighting):
-    """α_k = Σ_j c_j α_k^(j): the mean of other weightings' α, with c_j that sum to one."""
+    """The mean of other weightings, in given shares.
+
+    α_k = Σ_j c_j α_k^(j): the mean of other weightings' α, with c_j that sum to one.
+    """
 
     of: tuple[Blended, ...] = Field(min_length=1, description="the weightings and their shares")
 

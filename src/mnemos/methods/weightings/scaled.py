@@ -17,13 +17,15 @@ from mnemos.methods.part import Weighting, weightings
 class ClientFactor(Options):
     """The factor of one client."""
 
-    client: int = Field(ge=0)
+    client: int = Field(ge=0, description="its number")
     factor: float = Field(ge=0, description="what its weight is multiplied with")
 
 
 @weightings.register("scaled")
 class Scaled(Weighting):
-    """a'ₖ = fₖ aₖ · Σⱼ aⱼ / Σⱼ fⱼ aⱼ with another weighting's aₖ; fₖ is 1 for clients without a factor.
+    """Another weighting, multiplied by a factor for each client.
+
+    a'ₖ = fₖ aₖ · Σⱼ aⱼ / Σⱼ fⱼ aⱼ with another weighting's aₖ; fₖ is 1 for clients without a factor.
 
     The sum of the weights stays that of the other weighting. If all factors of a round's clients are 0, the
     weights stay as they are.

@@ -76,6 +76,7 @@ class RobustnessPanel(Panel):
     order: ClassVar[int] = 90
 
     points: tuple[float, ...] = (2.0, 3.0, 5.0)
+    """How far below the best an accuracy may be to count as close, in percentage points."""
 
     def blocks(self, groups: Sequence[RunGroup]) -> Iterator[Block]:
         """A table as in the appendix of the truncated-cross-entropy paper, and accuracy by learning rate."""

@@ -12,6 +12,10 @@ from mnemos.runs.store import overall_values
 from mnemos.runs.trained.description import Description
 from mnemos.version import __version__
 
+_TAGS = {
+    "images": "image-classification", "texts": "text-classification", "features": "tabular-classification"
+}  # fmt: skip
+"""What hubs call a model, by what it takes."""
 _LISTED = 30
 """Classes that are named; more are counted."""
 
@@ -50,7 +54,7 @@ def _front(about: Description, licence: str) -> str:
     facts = {
         "license": line(licence, 200) or "unknown",
         "library_name": "mnemos",
-        "pipeline_tag": "image-classification" if about.image else "tabular-classification",
+        "pipeline_tag": _TAGS[about.takes],
         "tags": ["federated-learning", "mnemos"],
         "metrics": ["accuracy"],
     }
@@ -65,22 +69,28 @@ def _summary(about: Description, experiment: Experiment) -> str:
     clients = getattr(experiment.partition, "clients", None)
     who = f"{clients} clients" if isinstance(clients, int) else "clients"
     several = f" It is the mean of what {about.branches} models predict." if about.branches > 1 else ""
-    takes = "images" if about.image else "samples"
     return (
         f"A classifier of {len(about.classes)} classes, trained by a federation: {who} trained it on data of "
         f"their own, with the method `{type(experiment.method).name}` and the loss "
-        f"`{type(experiment.method.loss).name}`.{several} It takes {takes} of shape {list(about.shape)}."
+        f"`{type(experiment.method.loss).name}`.{several} {_takes(about)}"
     )
 
 
+def _takes(about: Description) -> str:
+    if about.text:
+        return (
+            f"It takes texts, of which it reads the first {about.shape[0]} words; its vocabulary has "
+            f"{len(about.words)} words."
+        )
+    return f"It takes {'images' if about.image else 'samples'} of shape {list(about.shape)}."
+
+
 def _use(about: Description, programs: Sequence[str]) -> str:
-    example = "image.png" if about.image else "samples.csv"
+    example = {"images": "image.png", "texts": "texts.csv", "features": "samples.csv"}[about.takes]
     text = (
         '```python\nimport mnemos\n\nmodel = mnemos.load("this-folder")\n'
         f'print(model.predict("{example}"))\n```\n\n'
-        f"On the command line: `mnemos predict this-folder {example}`.\n\n"
-        f"Samples are scaled by `(x − mean) / std` per {'channel' if about.image else 'feature'}, with the "
-        "numbers of `config.json`; `predict` does it. "
+        f"On the command line: `mnemos predict this-folder {example}`.\n\n" + _prepared(about)
     )
     if about.span is not None:
         text += (
@@ -90,8 +100,22 @@ def _use(about: Description, programs: Sequence[str]) -> str:
     if about.batch_statistics:
         text += "Batch-norm uses each batch's own statistics: predictions depend on the others in a batch. "
     for program in programs:
-        text += f"`{program}` takes stored samples, scales them itself, and returns probabilities. "
+        stored = "token ids (int32)" if about.text else "stored samples, scales them itself,"
+        text += f"`{program}` takes {stored} and returns probabilities. "
     return text.strip()
+
+
+def _prepared(about: Description) -> str:
+    """How samples are prepared for the model."""
+    if about.text:
+        return (
+            "Texts become token ids by the `words` of `config.json`: word i has the id i + 2, padding 0, and "
+            "any other word 1; words are runs of letters and digits in lower case. `predict` does it. "
+        )
+    return (
+        f"Samples are scaled by `(x − mean) / std` per {'channel' if about.image else 'feature'}, with the "
+        "numbers of `config.json`; `predict` does it. "
+    )
 
 
 def _results(run: Run, about: Description) -> str:

@@ -14,7 +14,9 @@ from safetensors import SafetensorError, safe_open
 
 from mnemos.common.plain import parse_json
 from mnemos.common.registry import Options
+from mnemos.common.shapes import TokenShape
 from mnemos.data.dataset import Dataset
+from mnemos.data.vocabulary import Vocabulary
 from mnemos.errors import ConfigError, DataError
 from mnemos.methods.head import Head
 from mnemos.models.model import Model, models
@@ -37,12 +39,17 @@ class Description(Options):
     batch_statistics: bool = Field(
         False, description="whether batch-norm uses each batch's statistics when it predicts, too"
     )
-    shape: tuple[Size, ...] = Field(min_length=1, description="of one sample: (C, H, W) or (D,)")
+    shape: tuple[Size, ...] = Field(min_length=1, description="of one sample: (C, H, W), (D,) or (words,)")
     kind: str = Field("float32", description="the number type of the training samples")
-    mean: tuple[float, ...] = Field(description="per channel or feature: samples become (x − mean) / std")
+    mean: tuple[float, ...] = Field(
+        description="per channel or feature: samples become (x − mean) / std; empty for texts, as is `std`"
+    )
     std: tuple[Annotated[float, Field(gt=0)], ...]
     span: tuple[float, float] | None = Field(
         None, description="black and white in the training samples' units; None: unknown, or no images"
+    )
+    words: tuple[str, ...] = Field(
+        (), description="if samples are texts: the words with the token ids 2, 3, …; 0 is padding, 1 unknown"
     )
     classes: tuple[str, ...] = Field(min_length=1, description="the classes' names, in the outputs' order")
     peers: tuple[int, ...] = Field((), description="the client of each model, if every client has its own")
@@ -55,7 +62,7 @@ class Description(Options):
     def _fits(self) -> Description:
         for name in ("mean", "std"):
             found = len(getattr(self, name))
-            if found != self.shape[0]:
+            if found != (0 if self.text else self.shape[0]):
                 raise ValueError(f"found {found} numbers in '{name}'; samples have {self.shape[0]} channels")
         return self
 
@@ -63,6 +70,26 @@ class Description(Options):
     def image(self) -> bool:
         """Whether samples are images."""
         return len(self.shape) == 3
+
+    @property
+    def text(self) -> bool:
+        """Whether samples are texts: rows of token ids."""
+        return bool(self.words)
+
+    @property
+    def takes(self) -> Literal["images", "texts", "features"]:
+        """What samples are."""
+        return "images" if self.image else "texts" if self.text else "features"
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The words that the model knows."""
+        return Vocabulary(self.words)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample, as models are built with it."""
+        return TokenShape(self.shape, self.vocabulary.ids) if self.text else self.shape
 
     @property
     def branches(self) -> int:
@@ -83,11 +110,12 @@ def describe(dataset: Dataset, model: Model, head: Head, **facts: Any) -> Descri
     return Description(
         model=model,
         head=head,
-        shape=dataset.shape,
+        shape=tuple(dataset.shape),
         kind=str(dataset.train.samples.dtype).removeprefix("torch."),
         mean=dataset.mean,
         std=dataset.std,
         span=_span(dataset),
+        words=() if dataset.vocabulary is None else dataset.vocabulary.words,
         classes=dataset.classes,
         data=dataset.name,
         **facts,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mnemos.common.extras import require
 from mnemos.common.files import write_atomically
+from mnemos.common.shapes import blank
 from mnemos.errors import ConfigError, allowed
 from mnemos.runs.run import Run
 from mnemos.runs.trained.card import card
@@ -80,12 +81,13 @@ class _Whole(nn.Module):
     def __init__(self, trained: TrainedModel) -> None:
         super().__init__()
         about, sizes = trained.about, (-1,) + (1,) * (len(trained.about.shape) - 1)
-        self.module = trained.module
+        self.module, self.scaled = trained.module, not about.text
         self.register_buffer("mean", torch.tensor(about.mean).view(sizes))
         self.register_buffer("std", torch.tensor(about.std).view(sizes))
 
     def forward(self, samples: Tensor) -> Tensor:
-        probabilities: Tensor = self.module((samples - self.mean) / self.std).softmax(1)
+        x = (samples - self.mean) / self.std if self.scaled else samples
+        probabilities: Tensor = self.module(x).softmax(1)
         return probabilities
 
 
@@ -93,7 +95,7 @@ def _program(trained: TrainedModel, name: Format) -> bytes:
     if name == "onnx":
         for module in ("onnx", "onnxscript"):
             require(module, module, "onnx")
-    whole, example = _Whole(trained).eval(), torch.zeros(2, *trained.about.shape)
+    whole, example = _Whole(trained).eval(), blank(trained.about.sample_shape)
     samples = ({0: torch.export.Dim("samples")},)
     try:
         with _silent():

@@ -17,6 +17,7 @@ from mnemos.data.sources._images import Decoder, describe_pixels
 from mnemos.data.sources._store import read_array, read_arrays
 from mnemos.errors import DataError
 from mnemos.runs.trained.description import Description
+from mnemos.runs.trained.texts import read_tokens
 
 Array = NDArray[Any]
 _NAMES = ("x", "x_test", "samples")
@@ -33,8 +34,11 @@ class Samples(NamedTuple):
 def read_samples(source: object, about: Description, *, resize: bool = False) -> Samples:
     """The samples of an array or tensor, of a file, of an image, or of a list of files, images or samples.
 
-    An array is one sample or a batch of them. With `resize`, images of another size are scaled.
+    For a model of texts, a string is a text. An array is one sample or a batch of them. With `resize`, images
+    of another size are scaled.
     """
+    if about.text:
+        return Samples(*read_tokens(source, about))
     if isinstance(source, str | PathLike | Image):
         return _one(source, about, resize)
     if isinstance(source, list | tuple) and any(isinstance(item, str | PathLike | Image) for item in source):

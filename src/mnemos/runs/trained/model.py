@@ -118,7 +118,8 @@ class TrainedModel:
         """The classes of samples, with their probabilities.
 
         `x` is an array or tensor (one sample or a batch, in the units of the training data), a path of an
-        image, npy, npz or csv file, a Pillow image, or a list of these. `batch` samples are predicted at a
+        image, npy, npz or csv file, a Pillow image, or a list of these. For a model of texts it is a text, a
+        path of a txt, csv, jsonl or parquet file, or a list of these. `batch` samples are predicted at a
         time; with `resize`, images of another size are scaled.
         """
         from mnemos.runs.trained.inputs import read_samples  # Pillow is needed for nothing else here
@@ -163,18 +164,16 @@ class TrainedModel:
 
     def __repr__(self) -> str:
         about = self.about
+        takes = f"texts of {about.shape[0]} words" if about.text else f"samples {tuple(about.shape)}"
         accuracy = "" if about.accuracy is None else f", {100 * about.accuracy:.1f} % accuracy"
-        return (
-            f"<TrainedModel {type(about.model).name}: samples {tuple(about.shape)} → {len(about.classes)} "
-            f"classes{accuracy}>"
-        )
+        return f"<TrainedModel {type(about.model).name}: {takes} → {len(about.classes)} classes{accuracy}>"
 
 
 def load_weights(about: Description, path: Path) -> TrainedModel:
     """The model of a description, with the weights of a safetensors file."""
     outputs = len(about.classes) * about.head.outputs
     try:
-        body = build_model(about.model, about.shape, outputs, generator(0, "model"))
+        body = build_model(about.model, about.sample_shape, outputs, generator(0, "model"))
     except ConfigError as error:
         raise DataError(f"{path}: its model can't be built: {error}") from None
     load_model(path, body)

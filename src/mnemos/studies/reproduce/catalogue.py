@@ -1,30 +1,13 @@
-"""The recipes that Mnemos brings: where their files are, and how they are found by name."""
+"""Finding a recipe by its name or its file."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from mnemos.errors import ConfigError, did_you_mean
 from mnemos.runs.trust import Trust, opened
+from mnemos.studies.reproduce.names import recipe_names, recipes_folder
 from mnemos.studies.reproduce.recipe import Recipe
-
-_SHARED = {"base", "paper"}
-"""Files beside the recipes that are shared by them and are no recipes."""
-
-
-def recipes_folder() -> Path:
-    """The folder of recipes: inside the installed package, or `recipes` of a working copy."""
-    package = Path(__file__).parents[2]
-    installed = package / "recipes"
-    return installed if installed.is_dir() else package.parents[1] / "recipes"
-
-
-def recipe_names() -> list[str]:
-    """The names of all recipes, such as `tce/figure-2`, paper by paper and in the order of their numbers."""
-    folder = recipes_folder()
-    files = [path for path in folder.glob("*/*.yaml") if path.stem not in _SHARED]
-    return sorted((f"{path.parent.name}/{path.stem}" for path in files), key=_natural)
 
 
 def find_recipe(name: str, *, trust: Trust = False) -> tuple[str, Recipe]:
@@ -44,8 +27,3 @@ def find_recipe(name: str, *, trust: Trust = False) -> tuple[str, Recipe]:
         hint = did_you_mean(name, names)
         raise ConfigError(f"there is no recipe '{name}'; {hint}'mnemos reproduce --list' shows all")
     return name, Recipe.read(recipes_folder() / f"{name}.yaml")
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """A key to sort names by, with which figure-10 comes after figure-9."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

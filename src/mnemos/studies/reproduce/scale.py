@@ -1,4 +1,4 @@
-"""Scaling an experiment down, by the rules in `RULES`."""
+"""Scaling an experiment down, by the rules in `names.RULES`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,6 @@ from mnemos.experiment.overrides import flatten
 from mnemos.models.resnet import ResNet
 from mnemos.optim.schedule import Cosine, Schedule, Steps
 from mnemos.starts.fractals import FromFractals
-
-RULES = (
-    "Rounds are multiplied by S (at least 2, or one a task), and so are the rounds between validations and "
-    "between tests and the last rounds that are tested (each at least 1), the rounds whose forgetting is "
-    "measured, the rounds or epochs in which a learning-rate schedule falls, and the images of each fractal "
-    "that a model starts from. "
-    "ResNets' width is multiplied by √S (at least 1/8); LeNet keeps its width. "
-    "Clients stay as they are down to S = 0.1; below, their number is multiplied by 10·S (at least 4; that "
-    "of a partition power-law stays): the first ones take part with the samples they had among all, the "
-    "others are left out. A cohort doesn't "
-    "fall below 2, unless it is smaller in the paper. Learning rates, local epochs, patience and α stay."
-)
-"""The rules of scaling, for the command's help."""
 
 _ALL_CLIENTS = 0.1
 """Down to this scale all clients take part."""
