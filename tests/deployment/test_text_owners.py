@@ -12,9 +12,8 @@ from mnemos.data.sources.text import SharedTexts
 from mnemos.deployment.enrol import among, described, question
 from mnemos.deployment.holder import Holder, Question
 from mnemos.errors import DataError
-from mnemos.experiment.experiment import Experiment
 from support.owners import joined
-from support.play import play
+from support.play import play, small
 
 LENGTH = 12
 
@@ -41,24 +40,13 @@ def experiment(owners, paths=()):
         "text": {"words": str(owners[1]), "length": LENGTH},
         "paths": [*map(str, paths)],
     }
-    return Experiment.parse(
-        {
-            "data": data,
-            "partition": {"name": "natural", "validation": 0.2},
-            "local": {"epochs": 1, "batch": 16, "lr": 0.5},
-            "method": {"name": "scaffold", "loss": "wsm"},
-            "participation": 1.0,
-            "rounds": 2,
-            "evaluate": {"every": 1},
-            "engine": "serial",
-        }
-    )
+    partition, method = {"name": "natural", "validation": 0.2}, {"name": "scaffold", "loss": "wsm"}
+    return small(data=data, partition=partition, model="text", method=method, rounds=2)
 
 
 def test_a_federation_of_texts_ends_as_the_laboratory(owners, tmp_path):
     paths, file = owners
     remote, _ = joined(experiment(owners), paths, tmp_path / "states")
-    assert remote.model.name == "text"
     federation, outcomes = play(remote, 2)
     laboratory, same = play(experiment(owners, paths), 2)
     assert torch.equal(federation.server.model, laboratory.server.model)
