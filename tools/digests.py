@@ -216,6 +216,8 @@ def generate(files: Path, rows: Iterable[Row]) -> None:
     cells = [",".join([*map(str, row), str(label)]) for row, label in zip(features, labels, strict=True)]
     names = [f"x{column}" for column in range(features.shape[1])]
     (files / "features.csv").write_text("\n".join([",".join([*names, "y"]), *cells]) + "\n")
+    texts = [f"word{label} and word{number % 7},{label}" for number, label in enumerate(labels)]
+    (files / "texts.csv").write_text("\n".join(["text,label", *texts]) + "\n")
     for name, part in (("one", slice(0, 60)), ("two", slice(60, 140)), ("three", slice(140, 240))):
         mnemos.write_npz(files / f"{name}.npz", (images[part], labels[part]))
     for number, (image, label) in enumerate(zip(images[:80], labels, strict=False)):

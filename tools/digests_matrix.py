@@ -42,6 +42,7 @@ TASKS: Options = {"name": "tasks", "tasks": 2}
 LOCAL: Options = {"batch": 16, "lr": 0.1}
 SHORT: Options = {"partition": FOUR, "rounds": 2, "local": {**LOCAL, "steps": 2}}
 """For models with convolutions."""
+MESSAGES: Options = {"name": "messages", "writers": 8, "each": 30}
 RANKED: Options = {"local": {"batch": 16, "lr": 1.0, "epochs": 5}, "rounds": 2}
 RANKED_CNN: Options = {
     "model": {"name": "cnn", "width": 0.25},
@@ -262,6 +263,8 @@ def _data() -> Iterator[Row]:
     for name, source in sources.items():
         few = {"name": "natural"} if name == "owners" else {"name": "iid", "clients": 4}
         yield _row(f"data/{name}", data=source, partition=few, participation=1.0, rounds=2)
+    for source in (_part("text", path="{files}/texts.csv"), MESSAGES):
+        yield _row(f"data/{source['name']}", data=source, model=_part("text", width=8), **SHORT)
     partitions: dict[str, Options] = {
         "dirichlet": _part("dirichlet", clients=20, alpha=0.1, validation=0.3),
         "feature-noise": _part("feature-noise", clients=8, noise=0.5),
@@ -309,6 +312,7 @@ def _models() -> Iterator[Row]:
         yield _row(f"model/{name}", model=model, **SHORT)
     large = _part("fractals", classes=4, train=20, test=5, size=16, channels=3)
     yield _row("model/lenet", model=_part("lenet", width=0.5), data=large, **SHORT)
+    yield _row("model/text-cnn", model=_part("text-cnn", width=8, filters=8), data=MESSAGES, **SHORT)
     of = [{"model": MLP, "share": 2.0}, {"model": BATCH_NORM, "share": 1.0}]
     exchange = {"samples": 40, "steps": 2, "temperature": 2.0}
     mixed: dict[str, Options] = {

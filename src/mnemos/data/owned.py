@@ -25,7 +25,8 @@ from mnemos.errors import ConfigError, DataError
 Size = Annotated[int, Field(ge=1, le=1_000_000)]
 _MOST_SAMPLES, _MOST_NUMBERS = 10_000_000, 100_000_000
 """The most samples of an owner, and numbers of a sample: the server allocates tables of this size."""
-Kind = Literal["uint8", "float32"]
+Kind = Literal["uint8", "float32", "int32"]
+"""The number type of samples; int32 are token ids, which have no mean and variance."""
 Run = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
 """A run of consecutive samples with the same label: (label, number of samples)."""
 
@@ -74,11 +75,11 @@ class Agreement:
 
 def describe(dataset: Dataset) -> Described:
     """The description of an owner's data set."""
-    mean, variance = moments(dataset.train.samples)
-    kind = "uint8" if dataset.train.samples.dtype == torch.uint8 else "float32"
+    samples = dataset.train.samples
+    mean, variance = (np.zeros(0),) * 2 if dataset.vocabulary is not None else moments(samples)
     values = {
         "shape": dataset.shape,
-        "kind": kind,
+        "kind": str(samples.dtype).removeprefix("torch."),
         "classes": tuple(sorted(_held(dataset))),
         "train": len(dataset.train),
         "test": len(dataset.test),
@@ -104,10 +105,9 @@ def agree(owners: Mapping[str, Described], classes: tuple[str, ...] | None = Non
                 f"{name} has samples of shape {list(owner.shape)} ({owner.kind}), and {first} of shape "
                 f"{list(pattern.shape)} ({pattern.kind}); all need the same"
             )
-        if len(owner.mean) != pattern.shape[0] or len(owner.variance) != pattern.shape[0]:
-            raise DataError(
-                f"{name} has a mean of {len(owner.mean)} numbers; {pattern.shape[0]} are expected"
-            )
+        channels = 0 if pattern.kind == "int32" else pattern.shape[0]
+        if len(owner.mean) != channels or len(owner.variance) != channels:
+            raise DataError(f"{name} has a mean of {len(owner.mean)} numbers; {channels} are expected")
         unknown = set(owner.classes) - set(owner.classes if classes is None else classes)
         if unknown:
             raise DataError(f"{name} holds the class '{min(unknown)}', which is none of data.classes")

@@ -73,7 +73,12 @@ def among(experiment: Experiment, owners: Mapping[str, Described], ask: Ask) -> 
     """
     reading, owners = check(experiment), dict(sorted(owners.items()))
     agreement = agree(owners, reading.classes)
-    some = next(iter(owners.values()))
+    first, some = next(iter(owners.items()))
+    length = None if reading.text is None else (reading.text.length,)
+    if (some.kind == "int32") != (length is not None) or length not in (None, some.shape):
+        wanted = "numbers" if length is None else f"texts of {length[0]} words"
+        found = f"samples of shape {list(some.shape)} ({some.kind})"
+        raise DataError(f"{first} has {found}, and the experiment is for {wanted}")
     members = tuple(
         Owner(owner=name, train=description.train, test=description.test)
         for name, description in owners.items()

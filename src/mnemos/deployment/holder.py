@@ -254,6 +254,8 @@ def _corrected(scores: Scores, dataset: Dataset, known: Tensor) -> int:
 
 @lru_cache(1)
 def _read(reading: ReadingOptions, path: str) -> Dataset:
+    if reading.text is not None and isinstance(reading.text.words, str):
+        raise DataError("the server names a file of words on this machine; expected are the words themselves")
     return reading.own(path)
 
 

@@ -15,6 +15,7 @@ import httpx
 from mnemos.common.devices import CPU, describe
 from mnemos.common.files import locked
 from mnemos.data.folder import locate
+from mnemos.data.sources.text import SUFFIXES
 from mnemos.deployment.apps import client_app
 from mnemos.deployment.control import Control
 from mnemos.deployment.holder import Holder
@@ -141,8 +142,8 @@ def _unknown(server: str, keys: Path | None) -> str:
 def check(data: str, keys: Path | None) -> None:
     """Raise an error for data or keys that can't be used, before anything is started."""
     path = locate(data)
-    if not (path.is_dir() or (path.suffix == ".npz" and path.is_file())):
-        raise DataError(f"{path} is neither an npz file nor a folder of images")
+    if not (path.is_dir() or (path.suffix in (".npz", *SUFFIXES) and path.is_file())):
+        raise DataError(f"{path} is neither an npz file nor a folder of images, nor a table of texts")
     for name in (OWNER_KEY, CA) if keys is not None else ():
         assert keys is not None
         if not (keys / name).is_file():

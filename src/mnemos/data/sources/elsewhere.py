@@ -57,6 +57,11 @@ class Elsewhere(Source):
         """The data source of the experiment before owners had joined."""
         return Owners(**{name: getattr(self.reading, name) for name in ReadingOptions.model_fields})
 
+    @property
+    def texts(self) -> bool:
+        """Whether owners have texts."""
+        return self.reading.text is not None
+
     def load(self) -> Dataset:
         """A data set of the right size and shape whose samples are all 0."""
         if not self.owners:
@@ -71,6 +76,7 @@ class Elsewhere(Source):
             self.std,
             tuple(owner.owner for owner in self.owners),
             remote=True,
+            vocabulary=None if self.reading.text is None else self.reading.text.vocabulary,
         )
 
     def _split(self, sizes: list[int], labels: torch.Tensor | None = None) -> Split:

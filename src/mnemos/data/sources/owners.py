@@ -16,6 +16,7 @@ from mnemos.data.owned import agree, arranged, describe
 from mnemos.data.sources._arrays import Layout
 from mnemos.data.sources.folder import Folder
 from mnemos.data.sources.npz import Npz
+from mnemos.data.sources.text import SharedTexts
 from mnemos.errors import DataError
 
 
@@ -33,9 +34,17 @@ class ReadingOptions(Options):
     """Channels that images in folders are converted to."""
     layout: Layout = "auto"
     """Order of the axes of images in npz files."""
+    # Not written where it is None: runs of versions without this field keep their hashes.
+    text: SharedTexts | None = Field(
+        None,
+        description="how texts are read, if that is what owners have",
+        exclude_if=lambda text: text is None,
+    )
 
     def own(self, path: str) -> Dataset:
         """The data set of one owner, with its own classes and scale."""
+        if self.text is not None:
+            return self.text.own(path, self.test)
         if Path(path).suffix == ".npz":
             return Npz(path=path, test=self.test, layout=self.layout).load()
         return Folder(path=path, size=self.size, channels=self.channels, test=self.test).load()
@@ -43,17 +52,23 @@ class ReadingOptions(Options):
 
 @sources.register("owners")
 class Owners(ReadingOptions, Source):
-    """One npz file or folder of images per owner: the simulation of a real federation.
+    """One npz file, folder of images or table of texts per owner: the simulation of a real federation.
 
     In a real federation `paths` stays empty: each owner reads its own data by the other options.
     """
 
-    paths: tuple[str, ...] = Field((), description="an npz file or a folder of images for each owner")
+    paths: tuple[str, ...] = Field((), description="a file or a folder for each owner")
 
     @property
     def reading(self) -> ReadingOptions:
-        """All options but `paths`."""
-        return ReadingOptions(**{name: getattr(self, name) for name in ReadingOptions.model_fields})
+        """All options but `paths`, with the words themselves in place of a file of them."""
+        options = {name: getattr(self, name) for name in ReadingOptions.model_fields}
+        return ReadingOptions(**options | {"text": None if self.text is None else self.text.with_words()})
+
+    @property
+    def texts(self) -> bool:
+        """Whether `text` says how texts are read."""
+        return self.text is not None
 
     def load(self) -> Dataset:
         """The samples of all owners, one owner after the other."""
@@ -67,9 +82,8 @@ class Owners(ReadingOptions, Source):
         parts = [arranged(dataset, agreement) for dataset in each.values()]
         train = _joined([part.train for part in parts])
         test = _joined([part.test for part in parts])
-        return check(
-            Dataset("owners", train, test, agreement.classes, agreement.mean, agreement.std, tuple(each))
-        )
+        scale, words = (agreement.mean, agreement.std), parts[0].vocabulary
+        return check(Dataset("owners", train, test, agreement.classes, *scale, tuple(each), vocabulary=words))
 
 
 def _joined(splits: list[Split]) -> Split:

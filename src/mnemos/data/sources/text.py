@@ -16,6 +16,7 @@ from mnemos.data.sources._room import check_room
 from mnemos.data.sources._tables import Rows, file_parts, joined, no_column, read_rows
 from mnemos.data.sources._texts import Texts, Tokens, read_words, text_dataset
 from mnemos.data.sources.folder import class_files, folder_parts, ordered
+from mnemos.data.vocabulary import Vocabulary, check_words
 from mnemos.errors import DataError
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
@@ -41,6 +42,35 @@ class TextOptions(Options):
     test: float = Field(0.2, gt=0, lt=1, description="share of each class for testing, without a test part")
 
 
+class SharedTexts(Options):
+    """How several owners read texts: by one vocabulary, which is given, as none may see the others' words."""
+
+    words: str | tuple[str, ...] = Field(
+        min_length=1, description="file with the vocabulary, a word per line; or the words themselves"
+    )
+    text: str = Field("text", description="column of the texts")
+    label: str = Field("label", description="column of the labels")
+    length: int = Field(64, ge=1, le=10_000, description="the words of a text that are kept: its first")
+
+    def with_words(self) -> SharedTexts:
+        """The same with the words of the file."""
+        if not isinstance(self.words, str):
+            return self
+        return self.model_copy(update={"words": read_words(locate(self.words)).words})
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The words that all owners use."""
+        words = self.with_words().words
+        assert not isinstance(words, str)
+        return check_words(words, "data.text.words")
+
+    def own(self, path: str, test: float) -> Dataset:
+        """The data set of one owner; `test` is the share for testing, without a test part."""
+        source = TextSource(path=path, text=self.text, label=self.label, length=self.length, test=test)
+        return source.read(self.vocabulary)
+
+
 @sources.register("text")
 class TextSource(TextOptions, Source):
     """Texts in a CSV, JSON Lines or Parquet file, in a folder of them, or as files CLASS/*.txt in a folder.
@@ -58,8 +88,11 @@ class TextSource(TextOptions, Source):
 
     def load(self) -> Dataset:
         """The rows of all files, in the order of the files' names."""
+        return self.read(None if self.words is None else read_words(locate(self.words)))
+
+    def read(self, words: Vocabulary | None) -> Dataset:
+        """The data set with a given vocabulary, or with one that is built from its training part."""
         path = locate(self.path)
-        words = None if self.words is None else read_words(locate(self.words))
         tokens = Tokens(self.vocabulary, self.length, words)
         if path.is_dir() and not any(file for suffix in SUFFIXES for file in path.rglob(f"*{suffix}")):
             parts, classes = _folder(path)

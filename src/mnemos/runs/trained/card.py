@@ -38,7 +38,7 @@ def card(run: Run, about: Description, programs: Sequence[str], licence: str = "
         "## Forgetting",
         _forgetting(run),
         "## Privacy",
-        _privacy(run),
+        _privacy(run, about),
         "## Data",
         _data(about, experiment),
         "## Training",
@@ -141,27 +141,29 @@ def _forgetting(run: Run) -> str:
     )
 
 
-def _privacy(run: Run) -> str:
+def _privacy(run: Run, about: Description) -> str:
     if not run.file("privacy.json").exists():
         return "There is no guarantee of differential privacy: the weights may reveal training data."
     facts, epsilon = run.read_json("privacy.json"), run.epsilon
+    beside = "Words that weren't given" if about.text else "Mean, standard deviation and range"
     spent = "unknown" if epsilon is None else f"{epsilon:.4g}"
     return (
         f"Differential privacy: ε = {spent} at δ = {facts.get('delta')} ({facts.get('relation')}), with "
         f"noise {facts.get('noise'):.4g} added by {facts.get('at')}; {facts.get('sampling')}. The guarantee "
-        "is about the weights. Mean, standard deviation and range in `config.json` come from the training "
-        "samples without noise, and ε doesn't count them."
+        f"is about the weights. {beside} in `config.json` come from the training samples without noise, and "
+        "ε doesn't count them."
     )
 
 
 def _data(about: Description, experiment: Experiment) -> str:
     names = [f"`{line(name, 60)}`" for name in about.classes[:_LISTED]]
     more = f" and {len(about.classes) - _LISTED} more" if len(about.classes) > _LISTED else ""
+    words = f"; the {len(about.words)} words that the model knows are in `config.json`" if about.text else ""
     return (
         f"- data set: `{line(about.data, 100)}` (source `{line(type(experiment.data).name, 100)}`)\n"
         f"- classes: {', '.join(names)}{more}\n"
         f"- distribution over clients: `{line(type(experiment.partition).name, 100)}`\n"
-        "- no samples are in this folder\n"
+        f"- no samples are in this folder{words}\n"
         "- where the data comes from, who may use it and whom it represents: to be filled in by the owner"
     )
 
