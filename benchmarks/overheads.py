@@ -27,6 +27,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "wsm": {"method.loss": "wsm"},
     "forgetting": {"evaluate.forgetting": 1},
+    "ledger": {"measures": ["ledger"]},
     "scaffold-I": {"method": {"name": "scaffold", "correction": {"name": "scaffold", "option": "I"}}},
     **{name: {"method": name} for name in methods.names() if name not in {"fedavg", "fedsgd"}},
 }

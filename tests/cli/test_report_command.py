@@ -116,6 +116,6 @@ def test_in_python_with_real_runs(tiny: dict[str, object]) -> None:
     missing = set(panels.names()) - {panel["id"] for panel in data["panels"]}
     assert missing == {
         "clock", "continual", "left-out", "owners", "privacy", "ranks", "robustness", "significance",
-        "task-forgetting", "timeline", "weights",
+        "task-forgetting", "timeline", "weights", "why",
     }  # fmt: skip
     assert (written.runs, written.notes) == (1, [])

@@ -34,7 +34,7 @@ def test_json(command, run):
     assert (facts["subject"], [row["round"] for row in facts["rounds"]]) == ("class 3", [2])
     (row,) = facts["rounds"]
     assert row["local"] + row["aggregation"] == pytest.approx(row["after"] - row["before"])
-    assert bool(facts["clients"]) == (row["change"] < 0)
+    assert -sum(client["cost"] for client in facts["clients"]) == pytest.approx(row["change"])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 
 from mnemos.experiment.experiment import load_experiment
+from mnemos.report.blocks import Block, Table
+from mnemos.report.groups import group
+from mnemos.report.panel import panels
+from mnemos.report.reading import read
 from mnemos.runs.run import Run
 
 MetricRows = Iterable[Mapping[str, Any]]
@@ -164,3 +168,15 @@ def many_runs(
             accuracy=top,
             seconds=[0.5] * rounds,
         )
+
+
+def blocks(panel: str, *runs: Run) -> dict[str, Block]:
+    """A panel's blocks of some runs, by id."""
+    groups = group([read(run) for run in runs], lambda _note: None)
+    return {block.id: block for block in panels[panel]().blocks(groups)}
+
+
+def texts(table: Block) -> list[list[str]]:
+    """What a table's cells show."""
+    assert isinstance(table, Table)
+    return [[cell.text for cell in row.cells] for row in table.rows]

@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
-from synthetic import overall, write_run
+from synthetic import blocks, overall, texts, write_run
 
-from mnemos.report.blocks import Block, HeatMaps, Lines, Table
+from mnemos.report.blocks import HeatMaps, Lines
 from mnemos.report.figures import draw_figures
-from mnemos.report.groups import group
-from mnemos.report.panel import panels
-from mnemos.report.reading import read
 from mnemos.report.write import write_report
 from mnemos.runs.run import Run
 
@@ -53,16 +50,6 @@ def drops(number: int, before: Sequence[float], after: Mapping[int, Sequence[flo
             yield {"round": number, "name": "after_accuracy", "model": model, "task": task, "value": value}
     lost = np.array(before) - np.array([*after.values()])
     yield from overall("task_forgetting", {number: float(lost.mean())})
-
-
-def blocks(panel: str, *runs: Run) -> dict[str, Block]:
-    groups = group([read(run) for run in runs], lambda _note: None)
-    return {block.id: block for block in panels[panel]().blocks(groups)}
-
-
-def texts(table: Block) -> list[list[str]]:
-    assert isinstance(table, Table)
-    return [[cell.text for cell in row.cells] for row in table.rows]
 
 
 ONE = [[0.9, None], [0.5, 0.8]]

@@ -184,5 +184,5 @@ def test_how_much_is_played_again(plain, recorded):
     """Without a ledger, all rounds, twice; with one, from the first to the last of the worst three."""
     assert to_play(plain, Question()) == (1, 5, 2)
     assert to_play(plain, Question(rounds=(2, 3))) == (2, 3, 2)
-    worst = why(recorded, Question(closely=0)).falls[:3]
+    worst = why(recorded, Question(closely=0)).worst[:3]
     assert to_play(recorded, Question()) == (min(worst), max(worst), 1)

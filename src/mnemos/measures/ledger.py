@@ -87,24 +87,20 @@ class _Watch(Watch):
         if self._after is None:
             return
         round, flow = self._opening.round, self._opening.flow
-        named: list[tuple[str, int | None, Tensor]] = [
-            (SAMPLES, None, self._sizes),
-            (BEFORE, None, self._before),
-            (AFTER, None, self._after),
-        ]
-        named += [(LOCAL, client, right) for client, right in self._local.items()]
+        for client in self._local:
+            samples = len(flow.if_asked.samples(client, round))
+            yield Record(round, WEIGHT, float(samples), model=client)
+        # What follows has the model after the round last, so that its presence means that all is there.
+        named: list[tuple[str, int | None, Tensor]] = [(LOCAL, *pair) for pair in self._local.items()]
+        named += [(SAMPLES, None, self._sizes), (BEFORE, None, self._before), (AFTER, None, self._after)]
         known = self._sizes.nonzero().flatten().tolist()
         tasks = [(task, flow.tasks[task]) for task in flow.discovered(round).tolist()] if flow.tasks else []
         for name, model, values in named:
             for label in known:
                 yield Record(round, name, float(values[label]), model=model, cls=label)
             for task, classes in tasks:
-                yield Record(
-                    round, name, float(values[torch.from_numpy(classes)].sum()), model=model, task=task
-                )
-        for client in self._local:
-            samples = len(flow.if_asked.samples(client, round))
-            yield Record(round, WEIGHT, float(samples), model=client)
+                value = float(values[torch.from_numpy(classes)].sum())
+                yield Record(round, name, value, model=model, task=task)
 
     def _count(self, model: Tensor, buffers: Tensor) -> tuple[Tensor, Tensor]:
         """(how many samples there are of each class, how many of them the model answers correctly)."""

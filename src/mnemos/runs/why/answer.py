@@ -53,8 +53,12 @@ class Answer:
     @property
     def falls(self) -> list[int]:
         """The rounds in which accuracy was lost, the worst first; of equal ones, the earlier first."""
-        lost = [round for round, account in self.accounts.items() if account.change < 0]
-        return sorted(lost, key=lambda round: (self.accounts[round].change, round))
+        return [round for round in self.worst if self.accounts[round].change < 0]
+
+    @property
+    def worst(self) -> list[int]:
+        """All rounds, from the largest fall to the largest gain; of equal ones, the earlier first."""
+        return sorted(self.accounts, key=lambda round: (self.accounts[round].change, round))
 
     @property
     def suspects(self) -> list[Suspect]:

@@ -33,7 +33,7 @@ class Question:
     client: int | None = None
     """Only rounds in which this client's update counted."""
     closely: int = 3
-    """How many of the worst rounds are looked at closely, to rank their clients."""
+    """How many of the worst rounds, falls or not, are looked at closely, to rank their clients."""
     orders: int = 20
     """How many orders are drawn for Shapley values in cohorts of more than six; 0: no Shapley values."""
 
@@ -75,7 +75,7 @@ def to_play(run: Run, question: Question) -> tuple[int, int, int] | None:
     asked = rounds_asked(run, question, known)
     if any(round not in known for round in asked):
         return asked[0], asked[-1], 2  # for the ledger, and for the worst rounds
-    worst = _answer(run, question, {round: known[round] for round in asked}).falls[: question.closely]
+    worst = _answer(run, question, {round: known[round] for round in asked}).worst[: question.closely]
     experiment = run.experiment
     if not worst or experiment.data.stays_with_owners or experiment.privacy.private:
         return None
@@ -99,7 +99,7 @@ def rounds_asked(run: Run, question: Question, known: dict[int, Accounts]) -> Se
 def _ranked(answer: Answer, replay: Replay, question: Question, on: On) -> Answer:
     """The answer with the shares of the clients in its worst rounds."""
     samples = Samples(replay.federation, on, answer.subject)
-    worst = sorted(answer.falls[: question.closely])
+    worst = sorted(answer.worst[: question.closely])
     seed = replay.federation.experiment.seed
     found = {round: shares(WhatIf(replay, round), samples, question.orders, seed) for round in worst}
     return Answer(answer.run, answer.subject, answer.accounts, found, client=question.client)

@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from mnemos.measures.ledger import AFTER, BEFORE, LOCAL, SAMPLES, WEIGHT
 
+_NAMES = {AFTER, BEFORE, LOCAL, SAMPLES, WEIGHT}
+
 Kind = Literal["class", "task", "all"]
 
 
@@ -70,43 +72,48 @@ Accounts = dict[Subject, Account]
 """The accounts of a round."""
 
 
+Counts = dict[Subject, dict[tuple[str, int | None], int]]
+"""The recorded numbers of a round, by subject, name and client's model."""
+
+
 def read_ledger(records: Iterable[Mapping[str, Any]]) -> dict[int, Accounts]:
     """The accounts of each round whose ledger is complete, from a run's records, in order of the rounds."""
-    counts: dict[int, dict[Subject, dict[tuple[str, int | None], int]]] = {}
+    counts: dict[int, Counts] = {}
     weights: dict[int, dict[int, int]] = {}
     for row in records:
         name, value = row["name"], row.get("value")
-        if not name.startswith("ledger_") or value is None:
+        if name not in _NAMES or value is None:
             continue
-        if name == WEIGHT:
-            weights.setdefault(row["round"], {})[row["model"]] = int(value)
-        else:
-            task = row.get("task")
-            subject = Subject("class", row["class"]) if task is None else Subject("task", task)
-            found = counts.setdefault(row["round"], {}).setdefault(subject, {})
-            found[name, row.get("model")] = int(value)
-    return {round: _accounts(counts[round], weights.get(round, {})) for round in sorted(counts)}
+        label, task, model = row.get("class"), row.get("task"), row.get("model")
+        if name == WEIGHT and model is not None:
+            weights.setdefault(row["round"], {})[model] = int(value)
+        elif label is not None or task is not None:
+            subject = Subject("class", label) if label is not None else Subject("task", task or 0)
+            counts.setdefault(row["round"], {}).setdefault(subject, {})[name, model] = int(value)
+    found = {round: _accounts(counts[round], weights.get(round, {})) for round in sorted(counts)}
+    return {round: accounts for round, accounts in found.items() if accounts}
 
 
-def _accounts(
-    counts: Mapping[Subject, Mapping[tuple[str, int | None], int]], all_weights: dict[int, int]
-) -> Accounts:
-    """The accounts of a round's subjects, and of all its samples: the sums over classes."""
+def _accounts(counts: Counts, weights: dict[int, int]) -> Accounts:
+    """The accounts of a round's subjects, and of all its samples: sums over classes; none if incomplete."""
     accounts = {}
     for subject, found in counts.items():
-        clients = {
-            model: right for (name, model), right in found.items() if name == LOCAL and model is not None
-        }
-        samples, before, after = (found[name, None] for name in (SAMPLES, BEFORE, AFTER))
-        weights = {client: all_weights[client] for client in clients}
+        try:
+            samples, before, after = (found[name, None] for name in (SAMPLES, BEFORE, AFTER))
+            clients = {client: found[LOCAL, client] for client in weights}
+        except KeyError:
+            return {}  # the round is being written, or a line is damaged
+        if samples <= 0:
+            return {}
         accounts[subject] = Account(samples, before, after, clients, weights)
     classes = [account for subject, account in accounts.items() if subject.kind == "class"]
-    clients = {client: sum(account.clients[client] for account in classes) for client in all_weights}
+    if not classes:
+        return {}
     accounts[Subject()] = Account(
         sum(account.samples for account in classes),
         sum(account.before for account in classes),
         sum(account.after for account in classes),
-        clients,
-        all_weights,
+        {client: sum(account.clients[client] for account in classes) for client in weights},
+        weights,
     )
     return accounts

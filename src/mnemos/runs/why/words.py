@@ -25,9 +25,7 @@ def in_words(answer: Answer) -> str:
         f"In {where}, {subject[0].lower() + subject[1:]} went from {percent(first.before, first.samples)} to "
         f"{percent(last.after, last.samples)} ({last.samples} samples)."
     )
-    if not answer.falls:
-        return _with_note(f"{whole} It fell in none of them.", answer.note)
-    sentences = [_fall(answer, subject), whole]
+    sentences = [_fall(answer, subject), whole] if answer.falls else [whole, "It fell in none of them."]
     if len(answer.falls) > 1:
         others = ", ".join(
             f"{round} ({points(answer.accounts[round].change)})" for round in answer.falls[1:4]
