@@ -8,6 +8,7 @@ from mnemos.experiment.experiment import Experiment, load_experiment
 from mnemos.federation.federation import Federation
 from mnemos.methods.method import methods
 from mnemos.methods.presets.feder import EffectiveRank, FedEr
+from support.play import play
 
 LINEAR = (
     "method.weighting.linear=true, which isn't the default: effective-rank uses the ranks of convolutions, "
@@ -17,10 +18,13 @@ EPOCHS = "local.epochs=2, which isn't the default: keep-trace takes its gradient
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_every_preset_begins_with_the_default_experiment(name):
-    with closing(Federation(load_experiment({}, {"method.name": name, "engine": "serial"}))) as federation:
-        federation.check_start()
-        assert set(federation.warnings) >= set(federation.experiment.fitted)
+def test_every_preset_runs_with_the_default_experiment(name):
+    """A round of `mnemos run --method NAME`, with the data, model and settings that nobody has chosen."""
+    experiment = load_experiment({}, {"method.name": name, "engine": "serial", "rounds": 1})
+    federation, (outcome,) = play(experiment)
+    assert set(federation.warnings) >= set(experiment.fitted)
+    assert federation.round == 1
+    assert outcome.records
 
 
 @pytest.mark.parametrize(

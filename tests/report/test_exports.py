@@ -44,6 +44,7 @@ from mnemos.report.page import encode as encoding
 from mnemos.report.page.encode import BlockEncoder, packed, quantised
 from mnemos.report.panel import panels
 from mnemos.report.panels.significance import told_apart
+from mnemos.report.paper import inches
 from mnemos.report.tables import as_csv, latex, markdown, write_tables
 
 OF_TASKS = {"continual", "task-forgetting", "timeline"}
@@ -269,13 +270,13 @@ def test_every_figure_is_drawn(tmp_path: Path) -> None:
             pixels = np.asarray(Image.open(path).convert("L"))
             assert min(pixels.shape) > 200
             assert (pixels < 200).mean() > 0.001
-        else:
+        elif path.suffix == ".pdf":
             assert path.read_bytes().startswith(b"%PDF")
 
 
 def test_of_many_runs_the_first_of_each_group_is_drawn(tmp_path: Path) -> None:
     many = maps(4)
-    assert len(draw_figures([many], tmp_path)) == 4
+    assert len(draw_figures([many], tmp_path)) == 5  # two figures as PNG and PDF, and their captions
     assert not_drawn([many]) == ["left out: figures of 2 of 4 heat-maps in 'Maps'; the page has them all"]
     assert not_drawn(BLOCKS) == []
 
@@ -338,6 +339,7 @@ def test_data_is_plain_json_whatever_a_run_has(tmp_path: Path) -> None:
         "clock",
         "left-out",
         "owners",
+        "pivot",
         "privacy",
         "significance",
         *OF_TASKS,
@@ -369,3 +371,28 @@ def test_a_page_names_no_other_place(tmp_path: Path) -> None:
     assert "https:" not in html
     assert "connect-src 'none'" in html
     assert "connect-src 'self'" in render(collect([]), live=True)
+
+
+@pytest.mark.parametrize(
+    ("word", "width"), [("1", 3.25), ("2", 6.75), ("8.5cm", 3.346), ("85 mm", 3.346), ("3in", 3)]
+)
+def test_widths(word: str, width: float) -> None:
+    assert inches(word) == pytest.approx(width, abs=1e-3)
+
+
+@pytest.mark.parametrize("word", ["3", "wide", "0.1cm", "5km", "-3in"])
+def test_no_widths(word: str) -> None:
+    with pytest.raises(ConfigError, match=f"width: found '{word}'; allowed: 1 or 2"):
+        inches(word)
+
+
+def test_figures_are_as_wide_as_is_asked_for_and_have_captions(tmp_path: Path) -> None:
+    """At 160 dots per inch, a figure of 3.25 inches has 520 dots."""
+    written = draw_figures([lines_of(2, 5), maps(1)], tmp_path, 3.25)
+    sizes = [np.asarray(Image.open(path)).shape[1] for path in written if path.suffix == ".png"]
+    assert len(sizes) == 2
+    assert sizes == [520, 520]
+    captions = (tmp_path / "figures.tex").read_text()
+    assert captions.count("\\begin{figure}") == 2
+    assert "\\includegraphics[width=3.25in]" in captions
+    assert "\\label{fig:" in captions

@@ -452,3 +452,29 @@ def test_a_live_page_keeps_up_and_loses_nothing(browser: Browser, tmp_path: Path
         expect(page.locator("#live")).to_have_text("● live")
         page.close()
         assert errors == []
+
+
+def test_labels_of_small_maps_are_whole(tmp_path: Path, opened: Open) -> None:
+    """Two rows of cells are shorter than the name of their axis, and a group's name can be long."""
+    write_run(
+        tmp_path / "a",
+        {"rounds": 1},
+        rows=[*matrix(1, [0.8, 0.5], [[0.9, 0.1], [0.2, 0.7]], [3, 7]), *detailed_rows(0, 1)],
+        status="finished",
+        accuracy=0.5,
+    )
+    study = {"variants": {"SCAFFOLD + WSM, MMMM": ["a"]}}
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    page = write_report(tmp_path, tmp_path / "report.html").page
+    spy = """window.written = new Set();
+        const fill = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+            window.written.add(String(text)); fill.call(this, text, ...at);
+        };"""
+    with opened(page, spy) as view:
+        for figure in view.locator(".plot").all():
+            figure.scroll_into_view_if_needed()
+            expect(figure).to_have_attribute("data-drawn", "true")
+        written = view.evaluate("[...window.written]")
+    assert "model of client i" in written
+    assert [text for text in written if text.endswith("…")] == []

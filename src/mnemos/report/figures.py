@@ -14,6 +14,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
+from mnemos.common.files import write_atomically
 from mnemos.plots.heatmap import HeatMap, Scale, draw_map, draw_scale
 from mnemos.plots.partition import hatch, palette
 from mnemos.plots.style import COLOURS, finish, plain, save
@@ -32,6 +33,7 @@ from mnemos.report.blocks import (
     StripView,
     View,
 )
+from mnemos.report.paper import as_wide_as, captions, shrunk, sized
 
 FORMATS = (".png", ".pdf")
 
@@ -42,15 +44,25 @@ _MOST_BANDS = 12
 """With more curves, no bands are drawn, which would hide curves."""
 
 
-def draw_figures(blocks: Sequence[Block], folder: Path) -> list[Path]:
-    """Write every figure of a report as PNG and PDF; returns the files."""
+def draw_figures(blocks: Sequence[Block], folder: Path, width: float | None = None) -> list[Path]:
+    """Write every figure of a report as PNG and PDF, and figures.tex with their captions; returns the files.
+
+    Figures are `width` inches wide; None: as wide as is usual for their kind.
+    """
     written: dict[str, list[Path]] = {}
-    for block in blocks:
-        for name, figure in figures_of(block):
-            while name in written:  # labels may differ in characters that file names can't have
-                name += "-2"
-            written[name] = [save(figure, folder / f"{name}{suffix}") for suffix in FORMATS]
-    return [path for paths in written.values() for path in paths]
+    told: list[tuple[str, str, str]] = []
+    with as_wide_as(width):
+        for block in blocks:
+            for name, figure in figures_of(block):
+                while name in written:  # labels may differ in characters that file names can't have
+                    name += "-2"
+                written[name] = [save(figure, folder / f"{name}{suffix}") for suffix in FORMATS]
+                told.append((name, block.title, block.text))
+    paths = [path for paths in written.values() for path in paths]
+    if not told:
+        return paths
+    write_atomically(folder / "figures.tex", captions(told, width).encode())
+    return [*paths, folder / "figures.tex"]
 
 
 def not_drawn(blocks: Sequence[Block]) -> list[str]:
@@ -109,7 +121,7 @@ def _name(block: Block, label: str, of: int) -> str:
 
 
 def _lines(block: Lines, view: View) -> Figure:
-    figure = Figure(figsize=(7, 4.4), layout="constrained")
+    figure = Figure(figsize=sized(7, 4.4), layout="constrained")
     axes = figure.add_subplot()
     for series in view.series:
         turn = series.style + series.style // 8  # as in the page: 32 different styles
@@ -143,14 +155,15 @@ def _lines(block: Lines, view: View) -> Figure:
 def _upright(block: Bars, view: BarView) -> Figure:
     """A figure of vertical bars."""
     count = len(view.categories)
-    figure = Figure(figsize=(min(max(6.4, 2.6 + 0.25 * count), 24.0), 4.2), layout="constrained")
+    figure = Figure(figsize=sized(min(max(6.4, 2.6 + 0.25 * count), 24.0), 4.2), layout="constrained")
     axes = figure.add_subplot()
     _stack(axes, view, upright=True)
-    step = -(-count // 40)
+    step = -(-count // min(40, int(6 * figure.get_figwidth())))
     axes.set_xticks(range(0, count, step), view.categories[::step])
     axes.tick_params(labelsize=8, length=0)
     axes.set(xlabel=block.x, ylabel=plain(view.y))
-    axes.set_title(plain(view.label, 110), loc="left", fontsize=10)
+    title = plain(view.label, min(110, int(12 * figure.get_figwidth())))
+    axes.set_title(title, loc="left", fontsize="medium")
     _explain_stacks(figure, axes, [stack.label for stack in view.stacks])
     return figure
 
@@ -158,7 +171,7 @@ def _upright(block: Bars, view: BarView) -> Figure:
 def _lying(view: BarView) -> Figure:
     """A figure of horizontal bars, each with the label of its group."""
     count = len(view.categories)
-    figure = Figure(figsize=(7.5, min(1.4 + 0.26 * count, 60.0)), layout="constrained")
+    figure = Figure(figsize=sized(7.5, min(1.4 + 0.26 * count, 60.0)), layout="constrained")
     axes = figure.add_subplot()
     _stack(axes, view, upright=False)
     axes.set_yticks(range(count), [plain(label, 48) for label in view.categories])
@@ -173,7 +186,7 @@ def _lying(view: BarView) -> Figure:
 
 def _strips(view: StripView) -> Figure:
     count = len(view.strips)
-    figure = Figure(figsize=(9.0, min(max(2.8, 1.5 + 0.13 * count), 12.0)), layout="constrained")
+    figure = Figure(figsize=sized(9.0, min(max(2.8, 1.5 + 0.13 * count), 12.0)), layout="constrained")
     axes = figure.add_subplot()
     rows = [np.repeat(strip.kinds, np.diff(strip.ends, prepend=0)) for strip in view.strips]
     draw_rows(axes, np.stack(rows), [strip.name for strip in view.strips], len(view.kinds))
@@ -243,7 +256,7 @@ def _maps(block: HeatMaps, item: Item) -> Figure:
         draw_scale(
             figure, _scale(spec), (x / page[0], 0.45 / page[1], min(wide, 3.2) / page[0], 0.12 / page[1])
         )
-    return figure
+    return shrunk(figure)
 
 
 def _map(block: HeatMaps, spec: Map, frame: Frame) -> HeatMap:

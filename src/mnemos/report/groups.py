@@ -162,6 +162,14 @@ def _noted_fields(everything: Sequence[Settings], names: Sequence[str]) -> dict[
     return dict.fromkeys(noted, few)
 
 
+def telling_words(everything: Sequence[Settings]) -> list[str]:
+    """A few words for each of several settings that tell them apart: `partition.alpha=0.1`."""
+    fields = _telling(everything, [""] * len(everything), _differing(everything))
+    return [
+        ", ".join(f"{field}={short(own[field])}" for field in fields if field in own) for own in everything
+    ]
+
+
 def _usual(everything: Sequence[Settings], field: str) -> str:
     """The most frequent value of a field, the first of equals."""
     return Counter(short(own.get(field)) for own in everything).most_common(1)[0][0]

@@ -111,16 +111,16 @@ def latex(table: Table) -> str:
         *([f"% {' '.join(table.note.split())}"] if table.note else []),
         "\\begin{table}",
         "\\centering",
-        f"\\caption{{{_in_latex(f'{table.title}. {_explained(table)}')}}}",
+        f"\\caption{{{in_latex(f'{table.title}. {_explained(table)}')}}}",
         f"\\label{{tab:{table.id}}}",
         f"\\begin{{tabular}}{{{''.join('l' if column.kind == 'text' else 'r' for column in columns)}}}",
         "\\toprule",
-        " & ".join(_in_latex(column.label) for column in columns) + r" \\",
+        " & ".join(in_latex(column.label) for column in columns) + r" \\",
         "\\midrule",
     ]
     for row in _rows(table):
         cells = [row[index] for index in kept]
-        texts = [_in_latex(cell.text) for cell in cells]
+        texts = [in_latex(cell.text) for cell in cells]
         bold = [
             f"\\textbf{{{text}}}" if cell.best and cell.apart else text
             for text, cell in zip(texts, cells, strict=True)
@@ -147,5 +147,6 @@ def _in_markdown(text: str) -> str:
     return text.translate(_MARKDOWN)
 
 
-def _in_latex(text: str) -> str:
+def in_latex(text: str) -> str:
+    """Text in which no character has a meaning in LaTeX."""
     return "".join(_LATEX.get(char, char) for char in " ".join(text.split()))

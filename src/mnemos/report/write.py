@@ -38,13 +38,16 @@ def write_report(
     *,
     figures: str | Path | None = None,
     tables: str | Path | None = None,
+    width: str = "",
     title: str = "",
 ) -> Report:
     """Write the report of runs, and of all runs in folders, as one HTML file.
 
-    With `figures`, every figure is written into that folder as PNG and PDF; with `tables`, every table as
-    Markdown, CSV and LaTeX. A run that can't be read is left out, with a note.
+    With `figures`, every figure is written into that folder as PNG and PDF, with captions in LaTeX; with
+    `tables`, every table as Markdown, CSV and LaTeX. `width` is the figures': `8.5cm`, `3.3in`, or `1` or `2`
+    columns of a page; by default it depends on the figure. A run that can't be read is left out, with a note.
     """
+    wide = _inches(width) if width else None
     given = [paths] if isinstance(paths, str | Path) else paths
     runs = runs_of([Path(path) for path in given])
     found = gather(runs, title)
@@ -64,7 +67,13 @@ def write_report(
         from mnemos.report.figures import draw_figures, not_drawn
 
         written.notes.extend(not_drawn(found.blocks))
-        written.figures.extend(draw_figures(found.blocks, Path(figures)))
+        written.figures.extend(draw_figures(found.blocks, Path(figures), wide))
     if tables is not None:
         written.tables.extend(write_tables(found.blocks, Path(tables)))
     return written
+
+
+def _inches(width: str) -> float:
+    from mnemos.report.paper import inches  # with matplotlib, which takes long to import
+
+    return inches(width)

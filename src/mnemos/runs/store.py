@@ -19,10 +19,11 @@ import numpy as np
 
 from mnemos.common.plain import number, parse_json, whole
 from mnemos.errors import DataError
-from mnemos.measures.measure import Record
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a list of runs reads metrics without PyTorch
     import pandas as pd
+
+    from mnemos.measures.measure import Record
 
 COLUMNS = ["round", "client", "model", "task", "class", "layer", "name", "value"]
 _WHOLE = COLUMNS[:5]

@@ -22,6 +22,9 @@ def report(
     tables: Annotated[
         Path | None, typer.Option(help="Folder for every table, as Markdown, CSV and LaTeX.")
     ] = None,
+    width: Annotated[
+        str, typer.Option(help="Width of the figures: 1 or 2 columns of a page, or such as 8.5cm or 3.3in.")
+    ] = "",
     title: Annotated[str, typer.Option(help="Title of the page.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -33,7 +36,7 @@ def report(
     for name, folder in (("figures", figures), ("tables", tables)):
         if folder is not None:
             check_folder(folder, name)
-    written = write_report(paths, out, figures=figures, tables=tables, title=title)
+    written = write_report(paths, out, figures=figures, tables=tables, width=width, title=title)
     for note in written.notes:
         typer.echo(note, err=True)
     if as_json:

@@ -140,6 +140,14 @@ function logTicks(low, high) {
   return found;
 }
 
+const ruler = document.createElement("canvas").getContext("2d");
+
+/** The width of words, in pixels. */
+function wide(text) {
+  ruler.font = FONT;
+  return Math.ceil(ruler.measureText(text).width);
+}
+
 /** Words cut to fit. */
 function cut(context, text, width) {
   if (context.measureText(text).width <= width) return text;

@@ -28,7 +28,7 @@ class MapFigure extends Figure {
     // Cells of two maps side by side are of the same size, with a column beside them or without.
     const across = this.columns.length + (this.frame.before ? 1 + APART : 0);
     const down = this.rows.length + (this.beneath ? 1 + APART : 0);
-    const names = this.byGroup ? Math.min(width * 0.4, 16 + 6.4 * Math.max(...this.rows.map((name) => String(name).length))) : 62;
+    const names = this.byGroup ? Math.min(width * 0.4, 16 + Math.max(...this.rows.map((name) => wide(String(name))))) : 62;
     const w = Math.min(this.byGroup ? 90 : 46, (width - names - 8) / across);
     const h = this.byGroup ? Math.max(12, Math.min(28, 1400 / this.rows.length)) : Math.min(46, w);
     return { left: names, top: 6, w, h, across, down, bottom: 6 + h * down };
@@ -99,8 +99,10 @@ class MapFigure extends Figure {
     if (this.beside) context.fillText("mean", this.topLeft(0, this.columns.length)[0] + at.w / 2, at.bottom + 10);
     context.fillText(this.map.columns, at.left + (this.columns.length * at.w) / 2, at.bottom + 28);
     if (!this.byGroup) {
-      context.save(); context.translate(10, at.top + (this.rows.length * at.h) / 2); context.rotate(-Math.PI / 2);
-      context.fillText(cut(context, this.map.rows, Math.max(60, this.rows.length * at.h)), 0, 0); context.restore();
+      // Beside the rows; a label that is longer than they are begins at the top and goes on below them.
+      const middle = Math.max(at.top + (this.rows.length * at.h) / 2, wide(this.map.rows) / 2 + 2);
+      context.save(); context.translate(10, middle); context.rotate(-Math.PI / 2);
+      context.fillText(cut(context, this.map.rows, this.high - 4), 0, 0); context.restore();
     }
   }
 
