@@ -26,11 +26,11 @@ class Noise(Source):
         )
 
 
-CLIENTS, BATCH, STEPS = 10, 8, 7
+CLIENTS, BATCH, STEPS = 10, 8, 3
 
 
 def lenet(engine, device="pretend", epochs=1, options=(), **changes):
-    """An experiment with ten clients that make seven steps an epoch; `options`: the engine's others."""
+    """An experiment with ten clients that make three steps an epoch; `options`: the engine's others."""
     return Experiment.model_validate(
         {
             "data": Noise(count=CLIENTS * BATCH * STEPS),
