@@ -94,6 +94,22 @@ def test_fold_by_hand():
     assert result.clients == 2
 
 
+def test_fold_of_several_at_once():
+    """As in `test_fold_by_hand`, with a third client beside: (3·(1, 2) + 1·(5, −2) + 4·(0, 1)) / 8 = (1, 1).
+
+    Buffers (3·4 + 1·8 + 4·1) / 8 = 3; uploaded changes (1 + 3 + 2) / 3 = 2.
+    """
+    fold = WeightedMean(Layout.of(Counting(2)))
+    first, second = update(0, [1.0, 2.0], [4.0], 3, c=[1.0]), update(1, [5.0, -2.0], [8.0], 1, c=[3.0])
+    fold.add_together([first, second], [3.0, 1.0])
+    fold.add(update(2, [0.0, 1.0], [1.0], 4, c=[2.0]), Weight.of(4.0))
+    result = fold.result()
+    assert result.delta.tolist() == [1.0, 1.0]
+    assert result.buffers.tolist() == [3.0]
+    assert result.change["c"].tolist() == [2.0]
+    assert result.clients == 3
+
+
 def test_fold_with_a_weight_for_each_parameter():
     """First parameter weighted 1 : 3, second 1 : 0; buffers by samples, 1 : 1.
 

@@ -80,3 +80,21 @@ def test_tensors_of_unusual_kinds():
 def test_who_has_not_trained_knows_no_loss():
     pretended = replace(SOUND, loss=float("nan"))
     assert FORM.flaw(pretended, ASKED, trained=False) is None
+
+
+def test_many_updates_are_checked_as_each_alone():
+    """Sums of all numbers find those that aren't finite; the sum of large ones overflows, and they pass."""
+    infinite, large = float("inf"), torch.full((4,), 3e38)
+    several = [
+        SOUND,
+        replace(SOUND, delta=torch.tensor([1.0, float("nan"), 1.0, 1.0])),
+        replace(SOUND, delta=large),
+        replace(SOUND, delta=torch.tensor([infinite, -infinite, 0.0, 0.0])),
+        replace(SOUND, **sent(torch.tensor([[1.0, infinite], [1.0, 1.0]]))),
+        replace(SOUND, client=4),
+        replace(SOUND, buffers=torch.tensor([1.0, -infinite])),
+    ]
+    found = FORM.flaws([(update, ASKED, True) for update in several])
+    assert found == [FORM.flaw(update, ASKED) for update in several]
+    finite = [None, "not finite", None, "not finite", "not finite", "of another client", "not finite"]
+    assert found == finite

@@ -73,7 +73,7 @@ class ClientsInFlight:
                 numbers = torch.tensor([update.samples, update.steps, update.loss], dtype=torch.float64)
                 parts = {"delta": update.delta, "buffers": update.buffers, "numbers": numbers}
                 parts |= _named("change", update.change) | _named("state", update.state)
-                state |= _named(f"{_UPDATE}.{job.client}", parts)
+                state |= _named(f"{_UPDATE}.{job.client}", {name: _own(part) for name, part in parts.items()})
         return state
 
 
@@ -90,6 +90,11 @@ def time_of(protocol: State) -> float:
 def timed(time: float) -> State:
     """A simulated time as a server keeps it."""
     return {_TIME: torch.tensor(time, dtype=torch.float64)}
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """The tensor in memory of its own: a row would keep the matrix of a whole chunk of clients alive."""
+    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
 
 def _named(prefix: str, state: Mapping[str, Tensor]) -> State:
