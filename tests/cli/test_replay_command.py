@@ -58,6 +58,6 @@ def test_a_long_replay_asks_for_yes(command, run):
     lines = "".join(f'{{"round": {round}, "seconds": 3600}}\n' for round in range(1, 5))
     run.file("timing.jsonl").write_text(lines)
     sentence = command(f"replay {run.path} --from 2", 2).err
-    assert "playing rounds 1 to 2 again, from the start, as no checkpoint was kept, takes" in sentence
+    assert "replaying rounds 1 to 2, from the start, as no checkpoint was kept, takes" in sentence
     assert "about 2 h 0 min; --yes does it" in sentence
     assert command(f"replay {run.path} --from 2 -q --yes --json").json["status"] == "finished"

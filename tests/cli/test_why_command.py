@@ -56,6 +56,6 @@ def test_a_long_answer_asks_for_yes(command, run):
     lines = "".join(f'{{"round": {round}, "seconds": 1800}}\n' for round in range(1, 5))
     run.file("timing.jsonl").write_text(lines)
     sentence = command(f"why {run.path}", 2).err
-    assert "playing rounds 1 to 4 again, twice, from the start, as no checkpoint was kept" in sentence
+    assert "replaying rounds 1 to 4, twice, from the start, as no checkpoint was kept" in sentence
     assert "about 4 h 0 min; --yes does it" in sentence
     assert command(f"why {run.path} --yes --closely 0 --json").json["rounds"]
