@@ -68,17 +68,21 @@ def main() -> None:
         alone = [
             ["run", "run.yaml", f"local.lr={lr}", f"seed={seed}", "--out", "alone"] for lr, seed in pairs
         ]
-        ways = {
-            "16 × mnemos run": timed(folder, *alone),
-            "sweep --jobs 1": timed(folder, ["sweep", "study.yaml", "--jobs", "1", "--out", "turn"]),
-            "sweep": timed(folder, ["sweep", "study.yaml", "--out", "together"]),
-        }
-    scale = len(RATES) * len(SEEDS) / len(alone)
-    ways["16 × mnemos run"] = tuple(scale * value for value in ways["16 × mnemos run"])  # type: ignore[assignment]
-    seconds, used = ways["sweep"]
-    for name, (own, own_used) in ways.items():
-        print(f"{name:16} {own:6.1f} s, {own_used:6.1f} s of processor time; ", end="")
-        print(f"sweep takes {seconds / own:.2f} × of it, {used / own_used:.2f} × of the processor time")
+        scale = len(RATES) * len(SEEDS) / len(alone)
+        seconds, used = (scale * value for value in timed(folder, *alone))
+        told("16 × mnemos run", seconds, used)
+        ways = {"sweep": ["--out", "together"], "sweep --jobs 1": ["--jobs", "1", "--out", "turn"]}
+        for name, words in ways.items():
+            own, own_used = timed(folder, ["sweep", "study.yaml", *words])
+            told(name, own, own_used)
+            print(
+                f"  = {own / seconds:.2f} × of the first, {own_used / used:.2f} × of its processor time",
+                flush=True,
+            )
+
+
+def told(name: str, seconds: float, used: float) -> None:
+    print(f"{name:16} {seconds:6.1f} s, {used:6.1f} s of processor time", flush=True)
 
 
 if __name__ == "__main__":
