@@ -140,6 +140,7 @@ def sweep(
 ) -> Results:
     """Run the cases of a study, `jobs` at a time in processes of their own, and return their results.
 
+    If `jobs` is None, as many as there are cores or devices; small runs share processes and train together.
     Runs that are in `out` already aren't run again. A run that fails is marked as failed, and the others go
     on. `seeds` replaces the recipe's seeds. Progress and warnings are shown as by `run`, unless `view` is
     False; a view of your own is told when a run begins, ends, or has done a round.

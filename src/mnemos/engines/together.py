@@ -180,8 +180,8 @@ def _joint(members: Sequence[_Member]) -> list[list[TrainReply]]:
 def _equal(ours: Sequence[TrainReply], theirs: Sequence[TrainReply]) -> bool:
     """Whether replies are the same to the bit; empty ones, of a cohort that failed, are not."""
     return len(ours) == len(theirs) and all(
-        one.delta.equal(other.delta) and one.loss == other.loss
-        for one, other in zip(ours, theirs, strict=True)
+        reply.delta.equal(other.delta) and reply.loss == other.loss
+        for reply, other in zip(ours, theirs, strict=True)
     )
 
 

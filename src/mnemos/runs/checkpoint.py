@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +52,12 @@ class Checkpoints:
         write_atomically(path, data, sync=sync)
         if sync:
             self._synced, self._safe = time.monotonic(), path
-        for old in self._files()[:-2]:
+        files = self._files()
+        for old in files[:-2]:
             if old != self._safe:
                 old.unlink(missing_ok=True)
-        federation.client_states.forget(round_of(self._files()[0]))
+        oldest = next(path for path in files if path in files[-2:] or path == self._safe)
+        federation.client_states.forget(round_of(oldest))
         every = federation.experiment.checkpoints.keep
         if every and federation.round % every == 0:
             self._kept.save(federation, metrics.size)
@@ -99,6 +102,7 @@ class Checkpoints:
         return sorted(self._folder.glob(PATTERN))
 
 
+@cache
 def _boot() -> str:
     """An identifier that differs each time the machine starts; empty where the system has none."""
     try:

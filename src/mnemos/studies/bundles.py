@@ -32,7 +32,7 @@ class Bundles:
 
     @classmethod
     def of(cls, cases: Sequence[Case], processes: int, *, together: bool) -> Self:
-        """The cases for so many workers; with `together`, those that suit share a worker.
+        """The cases for `processes` workers; with `together`, those that suit share a worker.
 
         That pays if there are more of them than workers: then a worker would do them one after another.
         """

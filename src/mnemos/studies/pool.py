@@ -36,7 +36,7 @@ class StudyView:
         """The study begins: `done` have a result already, and `left` will be run, `jobs` at a time."""
 
     def together(self, runs: int, processes: int) -> None:
-        """So many runs train together, in so many processes, because they are small and alike."""
+        """`runs` small runs share `processes` processes, and those that are alike train as one."""
 
     def started(self, case: Case, run: Run, round: int) -> None:
         """A run is about to do the round after `round`."""
@@ -164,7 +164,7 @@ class _Pool:
         """Those of them that the view was told about."""
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, dict[int, Case]] = {}
-        """The cases that each worker is at, by their places in its order."""
+        """The cases that each worker is at, by their indices in its order."""
 
     def run(self) -> None:
         """Run cases until none is left."""
@@ -221,7 +221,7 @@ class _Pool:
             for case in cases.values():
                 self._end(case, "interrupted", "its process was told to stop")
         else:
-            self._hear(process, cases[news["place"]], news)
+            self._hear(process, cases[news["index"]], news)
 
     def _hear(self, process: WorkerProcess, case: Case, news: Mapping[str, Any]) -> None:
         """Act on what a worker says about a case."""
@@ -236,14 +236,14 @@ class _Pool:
                 self._view.preparing(case, done, total, note)
             case {"event": "round", "round": int(round), "accuracy": accuracy}:
                 self._view.round(case, round, accuracy)
-            case {"event": "busy", "place": int(place)}:
-                self._free(process, place)
+            case {"event": "busy", "index": int(index)}:
+                self._free(process, index)
                 self._wait_for(case)
-            case {"event": "ended", "place": int(place)}:
-                self._free(process, place)
+            case {"event": "ended", "index": int(index)}:
+                self._free(process, index)
                 self._end(case)
-            case {"event": "failed", "place": int(place), "message": str(message)}:
-                self._free(process, place)
+            case {"event": "failed", "index": int(index), "message": str(message)}:
+                self._free(process, index)
                 self._end(case, "failed", message)
 
     def _lose(self, process: WorkerProcess) -> None:
@@ -256,9 +256,9 @@ class _Pool:
         self._mark(cases[0], message)
         self._end(cases[0], "failed", message)
 
-    def _free(self, process: WorkerProcess, place: int) -> None:
+    def _free(self, process: WorkerProcess, index: int) -> None:
         """A worker is done with a case, and idle if it was the last of its order."""
-        del self._busy[process][place]
+        del self._busy[process][index]
         if not self._busy[process]:
             del self._busy[process]
             self._idle.append(process)

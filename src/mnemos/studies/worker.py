@@ -3,7 +3,7 @@
     python -m mnemos.studies.worker HANDLE
 
 It receives orders and sends news as JSON objects on the connection whose file descriptor is HANDLE. An order
-has one or more experiments, and news say by its place in the order which of them they are about. When the
+has one or more experiments, and news say by its index in the order which of them they are about. When the
 other end is closed (the study is over, interrupted, or its process was killed), the worker saves its run and
 stops.
 """
@@ -40,17 +40,17 @@ _GRACE = 2.0
 
 
 class _Reporter(Silent):
-    """Sends the pool messages about a run, which is the order's experiment `place`."""
+    """Sends the pool messages about a run, which is the order's experiment `index`."""
 
-    def __init__(self, connection: Connection[bytes, bytes], place: int) -> None:
+    def __init__(self, connection: Connection[bytes, bytes], index: int) -> None:
         super().__init__()
         self._connection = connection
-        self._place = place
+        self._index = index
 
     def tell(self, event: str, **facts: Any) -> None:
         """Send a message with an event and facts about it."""
         with suppress(OSError):  # the other end is closed, so the worker is about to be stopped
-            self._connection.send_bytes(json.dumps({"event": event, "place": self._place, **facts}).encode())
+            self._connection.send_bytes(json.dumps({"event": event, "index": self._index, **facts}).encode())
 
     def started(self, run: Run, experiment: Experiment, round: int) -> None:
         """Send the run's directory and the round that it starts after."""
@@ -89,8 +89,8 @@ def _carry_out(order: dict[str, Any], connection: Connection[bytes, bytes]) -> N
     """Run the experiments of an order: a single one in this thread, several side by side."""
     folder = Path(order["folder"])
     tasks = [
-        partial(_execute, experiment, folder, _Reporter(connection, place))
-        for place, experiment in enumerate(order["experiments"])
+        partial(_execute, experiment, folder, _Reporter(connection, index))
+        for index, experiment in enumerate(order["experiments"])
     ]
     if len(tasks) == 1:
         tasks[0]()
