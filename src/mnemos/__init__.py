@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mnemos.version import __version__
 
 if TYPE_CHECKING:
-    from mnemos.api import branch, compare, play_round, resume, run, sweep
+    from mnemos.api import advise, branch, compare, describe, play_round, resume, run, sweep, tune
     from mnemos.data.sources.npz import write_npz
     from mnemos.experiment.experiment import Experiment
     from mnemos.report.write import Report, write_report
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from mnemos.runs.run import Run
     from mnemos.runs.trained.load import load
     from mnemos.runs.trained.model import Predictions, TrainedModel
+    from mnemos.studies.advise.advice import Advice
+    from mnemos.studies.advise.description import Description
     from mnemos.studies.results import Results
     from mnemos.studies.study import Study
 
 __all__ = [
+    "Advice",
     "Branching",
+    "Description",
     "Experiment",
     "Predictions",
     "Report",
@@ -36,19 +40,24 @@ __all__ = [
     "Study",
     "TrainedModel",
     "__version__",
+    "advise",
     "branch",
     "compare",
+    "describe",
     "load",
     "play_round",
     "resume",
     "run",
     "sweep",
+    "tune",
     "write_npz",
     "write_report",
 ]
 
 _HOMES = {
+    "Advice": "mnemos.studies.advise.advice",
     "Branching": "mnemos.runs.branch",
+    "Description": "mnemos.studies.advise.description",
     "Experiment": "mnemos.experiment.experiment",
     "Predictions": "mnemos.runs.trained.model",
     "Report": "mnemos.report.write",
@@ -56,13 +65,16 @@ _HOMES = {
     "Run": "mnemos.runs.run",
     "Study": "mnemos.studies.study",
     "TrainedModel": "mnemos.runs.trained.model",
+    "advise": "mnemos.api",
     "branch": "mnemos.api",
     "compare": "mnemos.api",
+    "describe": "mnemos.api",
     "load": "mnemos.runs.trained.load",
     "play_round": "mnemos.api",
     "resume": "mnemos.api",
     "run": "mnemos.api",
     "sweep": "mnemos.api",
+    "tune": "mnemos.api",
     "write_npz": "mnemos.data.sources.npz",
     "write_report": "mnemos.report.write",
 }
