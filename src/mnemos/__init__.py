@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from mnemos.runs.trained.load import load
     from mnemos.runs.trained.model import Predictions, TrainedModel
     from mnemos.studies.advise.advice import Advice
-    from mnemos.studies.advise.description import Description
+    from mnemos.studies.advise.description import FederationDescription
     from mnemos.studies.results import Results
     from mnemos.studies.study import Study
 
 __all__ = [
     "Advice",
     "Branching",
-    "Description",
     "Experiment",
+    "FederationDescription",
     "Predictions",
     "Report",
     "Results",
@@ -57,7 +57,7 @@ __all__ = [
 _HOMES = {
     "Advice": "mnemos.studies.advise.advice",
     "Branching": "mnemos.runs.branch",
-    "Description": "mnemos.studies.advise.description",
+    "FederationDescription": "mnemos.studies.advise.description",
     "Experiment": "mnemos.experiment.experiment",
     "Predictions": "mnemos.runs.trained.model",
     "Report": "mnemos.report.write",

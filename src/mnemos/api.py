@@ -22,7 +22,7 @@ from mnemos.studies import pool
 from mnemos.studies.advise.advice import Advice
 from mnemos.studies.advise.advice import advise as give_advice
 from mnemos.studies.advise.budget import parse_budget
-from mnemos.studies.advise.description import Described, Description, base_of
+from mnemos.studies.advise.description import Described, FederationDescription, base_of
 from mnemos.studies.advise.description import describe as describe_federation
 from mnemos.studies.advise.search import Question
 from mnemos.studies.advise.space import default_space
@@ -146,7 +146,7 @@ def sweep(
     return pool.carry_out(cases, Path(out), jobs=jobs, view=shown, name=_name(recipe))
 
 
-def describe(experiment: Described = None, changes: Mapping[str, Any] | None = None) -> Description:
+def describe(experiment: Described = None, changes: Mapping[str, Any] | None = None) -> FederationDescription:
     """What the federation of an experiment, or of a study's base, is like; nothing is trained.
 
     `print` shows it in words, `.facts` has all numbers by name. The arguments are as in `run`.

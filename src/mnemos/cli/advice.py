@@ -16,7 +16,7 @@ from mnemos.display.terminal import console
 from mnemos.display.words import duration, percent
 from mnemos.report.panels.cost import size
 from mnemos.studies.advise.advice import RUNNER_UP, WINNER, Advice, advise
-from mnemos.studies.advise.description import Description
+from mnemos.studies.advise.description import FederationDescription
 from mnemos.studies.advise.search import Question
 
 BudgetOption = Annotated[
@@ -30,7 +30,7 @@ Weight = Annotated[
 ]
 
 
-def print_description(description: Description, as_json: bool) -> None:
+def print_description(description: FederationDescription, as_json: bool) -> None:
     """Print what a federation is like: in words and as a table, or as a JSON object."""
     if as_json:
         print_json({"status": "finished", **description.facts})

@@ -15,7 +15,7 @@ from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation
 from mnemos.runs.run import Run
-from mnemos.studies.advise.description import Description, describe
+from mnemos.studies.advise.description import FederationDescription, describe
 from mnemos.studies.advise.ranking import Ranked, cheapest, rank
 from mnemos.studies.advise.search import Found, Question, Search
 from mnemos.studies.study import named, record
@@ -32,7 +32,7 @@ class Advice:
 
     folder: Path
     """Where the runs are, and the files of the advice."""
-    description: Description
+    description: FederationDescription
     ranked: tuple[Ranked, ...]
     """The finalists, the best first; empty if there was no time for any."""
     runner_up: Ranked | None
@@ -100,7 +100,7 @@ def advise(
     return advice
 
 
-def advice_of(found: Found, description: Description, folder: Path) -> Advice:
+def advice_of(found: Found, description: FederationDescription, folder: Path) -> Advice:
     """The advice that follows from a search."""
     names = dict(
         zip(map(id, found.candidates), named([one.changes for one in found.candidates] or [{}]), strict=False)
@@ -196,7 +196,7 @@ def _ends(one: Ranked) -> str:
     return f" (95 %: {100 * one.low:.1f} to {100 * one.high:.1f})"
 
 
-def _warnings(found: Found, ranked: list[Ranked], description: Description) -> list[str]:
+def _warnings(found: Found, ranked: list[Ranked], description: FederationDescription) -> list[str]:
     base, space = found.question.base, found.question.space
     lines = list(description.warnings)
     if found.spent:

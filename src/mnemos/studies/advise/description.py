@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
 
 from mnemos.data.load import load
 from mnemos.data.partition import Floats, Ints, label_skew
@@ -24,7 +23,7 @@ Described = Experiment | Mapping[str, Any] | str | Path | None
 
 
 @dataclass(frozen=True)
-class Description:
+class FederationDescription:
     """A federation in numbers. Clients without training samples count in `clients` and `empty` alone."""
 
     data: str
@@ -126,7 +125,7 @@ def base_of(source: Described, changes: Mapping[str, Any] | None = None) -> Expe
     return load_experiment(source, changes)
 
 
-def describe(experiment: Experiment) -> Description:
+def describe(experiment: Experiment) -> FederationDescription:
     """What the federation of an experiment is like; its data is loaded, and nothing is trained."""
     dataset = load(experiment.data)
     if dataset.remote:
@@ -147,7 +146,7 @@ def describe(experiment: Experiment) -> Description:
     ]
     moments = {1} if experiment.stream.name == "static" else {1, (rounds + 1) // 2, rounds}
     seen = np.mean([coverage(flow.counts(round), cohort) for round in sorted(moments)], axis=0)
-    return Description(
+    return FederationDescription(
         data=experiment.data.title,
         classes=classes,
         clients=flow.assignment.clients,
@@ -206,6 +205,8 @@ def coverage(counts: Ints, cohort: int) -> Floats:
 
     1 − C(N − h, m) / C(N, m), for a class that h of the N clients with samples hold, and m clients a cohort.
     """
+    from scipy.special import gammaln  # slow to import, and only needed here
+
     counts = counts[counts.sum(axis=1) > 0]
     clients, holders = len(counts), np.count_nonzero(counts, axis=0)
     drawn, others = min(cohort, clients), clients - holders
