@@ -67,7 +67,7 @@ def print_advice(advice: Advice) -> None:
         if sentence not in advice.description.warnings:
             typer.echo(f"warning: {sentence}", err=True)
     typer.echo(f"ruled out: {len(advice.ruled_out)}, each with its reason in {advice.folder / 'advice.json'}")
-    if advice.ranked:
+    if advice.winner:
         again = f"   ({RUNNER_UP}: the cheapest runner-up)" if advice.runner_up else ""
         typer.echo(f"next:  {shlex.join(['mnemos', 'run', str(advice.folder / WINNER)])}{again}")
     typer.echo(f"       {shlex.join(['mnemos', 'report', str(advice.folder)])}   (all of it on one page)")
@@ -76,15 +76,19 @@ def print_advice(advice: Advice) -> None:
 def _table(advice: Advice) -> Table:
     judged = ("validation accuracy", "95 %", "forgetting", "from the best", "verdict")
     table = Table("", *judged, "time a pilot", "bytes a round", box=None)
-    for one in advice.ranked:
-        ends = "–" if one.low is None or one.high is None else f"{100 * one.low:.1f} – {100 * one.high:.1f}"
-        difference = "" if one.difference is None else f"{one.difference:+.1f}"
-        verdict = one.verdict + (" *" if one.front else "")
-        cells = (percent(one.accuracy), ends, percent(one.forgetting), difference, verdict)
-        table.add_row(Text(one.name), *cells, duration(one.seconds), size(one.bytes))
+    for finalist in advice.ranked:
+        ends = (
+            "–"
+            if finalist.low is None or finalist.high is None
+            else f"{100 * finalist.low:.1f} – {100 * finalist.high:.1f}"
+        )
+        difference = "" if finalist.difference is None else f"{finalist.difference:+.1f}"
+        verdict = finalist.verdict + (" *" if finalist.front else "")
+        cells = (percent(finalist.accuracy), ends, percent(finalist.forgetting), difference, verdict)
+        table.add_row(Text(finalist.name), *cells, duration(finalist.seconds), size(finalist.bytes))
     table.caption = "*: no other has both a higher accuracy and less forgetting" if _fronts(advice) else None
     return table
 
 
 def _fronts(advice: Advice) -> bool:
-    return any(one.front for one in advice.ranked)
+    return any(finalist.front for finalist in advice.ranked)

@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny_federation import BASE
 
 from mnemos.data.dataset import Dataset
 from mnemos.data.sources.digits import Digits
@@ -14,15 +15,6 @@ from mnemos.runs.execute import start
 from mnemos.studies.advise.budget import Budget, BudgetSpentError, parse_budget
 from mnemos.studies.advise.pilots import Pilots, check_pilots, continuable, pilot_of
 
-BASE = {
-    "data": "digits",
-    "partition": {"clients": 8},
-    "model": {"name": "mlp", "hidden": [4]},
-    "local": {"steps": 2},
-    "participation": 0.5,
-    "rounds": 9,
-    "engine": "serial",
-}
 RUNGS = (1, 3, 9)
 
 

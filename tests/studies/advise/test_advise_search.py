@@ -1,6 +1,7 @@
 """The search: its space, its rungs, successive halving, and going on after a kill."""
 
 import pytest
+from tiny_federation import BASE
 
 from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import load_experiment
@@ -9,15 +10,6 @@ from mnemos.studies.advise.space import default_space, space_of
 from mnemos.studies.advise.tuning import question_of
 from mnemos.studies.study import Study
 
-BASE = {
-    "data": "digits",
-    "partition": {"clients": 8},
-    "model": {"name": "mlp", "hidden": [4]},
-    "local": {"steps": 2},
-    "participation": 0.5,
-    "rounds": 9,
-    "engine": "serial",
-}
 STUDY = {
     "base": BASE,
     "list": [

@@ -66,7 +66,10 @@ def _blocks(advice: dict[str, Any], suffix: str) -> Iterator[Block]:
             title="What was ruled out",
             text="Candidates that are no finalists, and why.",
             columns=(Column("candidate"), Column("reason")),
-            rows=tuple(Row((_text(one["name"]), _text(one["reason"]))) for one in advice["ruled_out"]),
+            rows=tuple(
+                Row((_text(candidate["name"]), _text(candidate["reason"])))
+                for candidate in advice["ruled_out"]
+            ),
         )
 
 

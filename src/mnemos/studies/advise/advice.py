@@ -52,8 +52,8 @@ class Advice:
 
     @property
     def winner(self) -> Ranked | None:
-        """The finalist with the best mean; None without any."""
-        return self.ranked[0] if self.ranked else None
+        """The finalist with the best mean; None if none has converged with every seed."""
+        return self.ranked[0] if self.ranked and self.ranked[0].value is not None else None
 
     def __str__(self) -> str:
         return "\n".join([*self.sentences, *(f"warning: {sentence}" for sentence in self.warnings)])
@@ -63,7 +63,9 @@ class Advice:
         import pandas as pd  # slow to import
 
         left_out = ("changes", "values")
-        rows = [{key: v for key, v in one.facts.items() if key not in left_out} for one in self.ranked]
+        rows = [
+            {key: v for key, v in finalist.facts.items() if key not in left_out} for finalist in self.ranked
+        ]
         return pd.DataFrame(rows)
 
     @property
@@ -71,7 +73,7 @@ class Advice:
         """All of it for JSON."""
         return {
             "description": self.description.facts,
-            "ranked": [one.facts for one in self.ranked],
+            "ranked": [finalist.facts for finalist in self.ranked],
             "winner": self.winner.name if self.winner else None,
             "runner_up": self.runner_up.name if self.runner_up else None,
             "sentences": list(self.sentences),
@@ -86,7 +88,7 @@ class Advice:
 
     @property
     def _files(self) -> list[str]:
-        return [WINNER] * bool(self.ranked) + [RUNNER_UP] * bool(self.runner_up)
+        return [WINNER] * bool(self.winner) + [RUNNER_UP] * bool(self.runner_up)
 
 
 def advise(
@@ -103,7 +105,11 @@ def advise(
 def advice_of(found: Found, description: FederationDescription, folder: Path) -> Advice:
     """The advice that follows from a search."""
     names = dict(
-        zip(map(id, found.candidates), named([one.changes for one in found.candidates] or [{}]), strict=False)
+        zip(
+            map(id, found.candidates),
+            named([candidate.changes for candidate in found.candidates] or [{}]),
+            strict=False,
+        )
     )
     ranked = rank(found, names)
     runner_up = cheapest(ranked)
@@ -118,7 +124,11 @@ def advice_of(found: Found, description: FederationDescription, folder: Path) ->
         runner_up,
         tuple(_sentences(found, ranked, runner_up)),
         tuple(_warnings(found, ranked, description)),
-        tuple((names[id(one)], one.reason) for one in found.candidates if one not in found.finalists),
+        tuple(
+            (names[id(candidate)], candidate.reason)
+            for candidate in found.candidates
+            if candidate not in found.finalists
+        ),
         found.rungs,
         found.used,
         found.budget,
@@ -128,26 +138,26 @@ def advice_of(found: Found, description: FederationDescription, folder: Path) ->
 
 def _runs(found: Found, names: dict[int, str]) -> dict[str, list[Run]]:
     runs: dict[str, list[Run]] = {}
-    for one in found.candidates:
-        pilots = ([one.pilot] if one.pilot else []) + list(one.seeds.values())
+    for candidate in found.candidates:
+        pilots = ([candidate.pilot] if candidate.pilot else []) + list(candidate.seeds.values())
         if pilots:
-            runs[names[id(one)]] = [pilot.run for pilot in pilots]
+            runs[names[id(candidate)]] = [pilot.run for pilot in pilots]
     return runs
 
 
 def _write(advice: Advice, question: Question) -> None:
-    for name, one in ((WINNER, advice.winner), (RUNNER_UP, advice.runner_up)):
+    for name, finalist in ((WINNER, advice.winner), (RUNNER_UP, advice.runner_up)):
         path = advice.folder / name
-        if one is None:
+        if finalist is None:
             path.unlink(missing_ok=True)
         else:
-            write_atomically(path, chosen(question, one).show().encode())
+            write_atomically(path, chosen(question, finalist).show().encode())
     write_atomically(advice.folder / FILE, json.dumps(advice.facts, indent=1).encode())
 
 
-def chosen(question: Question, one: Ranked) -> Experiment:
+def chosen(question: Question, finalist: Ranked) -> Experiment:
     """The experiment to run for a finalist: the one that was given, with the finalist's changes."""
-    return question.base.override(one.changes)
+    return question.base.override(finalist.changes)
 
 
 def _sentences(found: Found, ranked: list[Ranked], runner_up: Ranked | None) -> list[str]:
@@ -159,23 +169,24 @@ def _sentences(found: Found, ranked: list[Ranked], runner_up: Ranked | None) -> 
     best, *others = ranked
     seeds = len(best.values)
     lines = [
-        f"Take {best.name}: {percent(best.accuracy)} of the validation data after {found.rungs[-1]} rounds"
+        f"Take {best.name}: {percent(best.accuracy)} of the validation data after {best.rounds} rounds"
         f"{_ends(best)}, the best of {tried}."
     ]
     if seeds < 2:
         lines.append("It can't be told which differences are real: there was time for one seed.")
         return lines
-    worse = [one for one in others if one.verdict == "worse"]
-    alike = [one for one in others if one.verdict == "not told apart"]
+    worse = [finalist for finalist in others if finalist.verdict == "worse"]
+    alike = [finalist for finalist in others if finalist.verdict == "not told apart"]
     lines += [
-        f"{one.name} is worse by {-(one.difference or 0):.1f} points (95 %: "
-        f"{-(one.difference_high or 0):.1f} to {-(one.difference_low or 0):.1f}, p = {one.p:.2g}, "
+        f"{lost.name} is worse by {-(lost.difference or 0):.1f} points (95 %: "
+        f"{-(lost.difference_high or 0):.1f} to {-(lost.difference_low or 0):.1f}, p = {lost.p:.2g}, "
         f"{seeds} seeds)."
-        for one in worse
+        for lost in worse
     ]
     if alike:
         lines.append(
-            f"It can't be told apart, over {seeds} seeds, from {' or from '.join(one.name for one in alike)}"
+            f"It can't be told apart, over {seeds} seeds, from "
+            + " or from ".join(finalist.name for finalist in alike)
             + ("." if worse else ": the ranking may be chance.")
         )
     if runner_up is not None:
@@ -190,10 +201,10 @@ def _sentences(found: Found, ranked: list[Ranked], runner_up: Ranked | None) -> 
     return lines
 
 
-def _ends(one: Ranked) -> str:
-    if one.low is None or one.high is None:
+def _ends(finalist: Ranked) -> str:
+    if finalist.low is None or finalist.high is None:
         return ""
-    return f" (95 %: {100 * one.low:.1f} to {100 * one.high:.1f})"
+    return f" (95 %: {100 * finalist.low:.1f} to {100 * finalist.high:.1f})"
 
 
 def _warnings(found: Found, ranked: list[Ranked], description: FederationDescription) -> list[str]:

@@ -26,6 +26,8 @@ class Ranked:
     changes: dict[str, Any]
     values: dict[int, float]
     """What was maximised, by seed."""
+    rounds: int
+    """Rounds of its pilots: fewer than a whole pilot's if there was no time for the finals."""
     value: float | None
     """Its mean; None if some seed did not converge."""
     low: float | None
@@ -59,24 +61,28 @@ def rank(found: Found, names: Mapping[int, str]) -> list[Ranked]:
     pilots = {id(candidate): _pilots(found, candidate) for candidate in found.finalists}
     common = _common(list(pilots.values()))
     values = {key: _values(found.question, mine, common) for key, mine in pilots.items()}
-    order = sorted(found.finalists, key=lambda one: -_score(values[id(one)], common))
+    order = sorted(found.finalists, key=lambda finalist: -_score(values[id(finalist)], common))
     if not order:
         return []
     best = values[id(order[0])]
     compared = {
-        id(one): paired(values[id(one)], best) for one in order[1:] if len(values[id(one)]) == len(common)
+        id(finalist): paired(values[id(finalist)], best)
+        for finalist in order[1:]
+        if len(values[id(finalist)]) == len(common)
     }
     tested = {key: result.p for key, result in compared.items() if result.p is not None}
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     ranked = []
-    for place, one in enumerate(order):
-        mine, result, p = values[id(one)], compared.get(id(one)), corrected.get(id(one))
-        verdict: Verdict = "best" if place == 0 else "not told apart"
+    for index, finalist in enumerate(order):
+        mine, result, p = values[id(finalist)], compared.get(id(finalist)), corrected.get(id(finalist))
+        verdict: Verdict = "best" if index == 0 else "not told apart"
         if len(mine) < len(common) or not common:
             verdict = "did not converge"
         elif p is not None and p < LEVEL and len(common) >= FEWEST:
             verdict = "worse"
-        row = _row(one, names[id(one)], mine, [pilots[id(one)][seed] for seed in common], verdict)
+        row = _row(
+            finalist, names[id(finalist)], mine, [pilots[id(finalist)][seed] for seed in common], verdict
+        )
         if result is not None:
             row |= {
                 "difference": result.difference,
@@ -95,9 +101,9 @@ def cheapest(ranked: Sequence[Ranked]) -> Ranked | None:
     It is looked for among those that can't be told apart from the winner, and if there is none, among all
     that converged.
     """
-    others = [one for one in ranked[1:] if one.verdict != "did not converge"]
-    alike = [one for one in others if one.verdict == "not told apart"]
-    return min(alike or others, key=lambda one: (one.bytes, one.seconds), default=None)
+    others = [finalist for finalist in ranked[1:] if finalist.verdict != "did not converge"]
+    alike = [finalist for finalist in others if finalist.verdict == "not told apart"]
+    return min(alike or others, key=lambda finalist: (finalist.bytes, finalist.seconds), default=None)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -140,7 +146,7 @@ def _score(values: Mapping[int, float], common: Sequence[int]) -> float:
 
 
 def _row(
-    one: Candidate, name: str, values: dict[int, float], pilots: Sequence[Pilot], verdict: Verdict
+    finalist: Candidate, name: str, values: dict[int, float], pilots: Sequence[Pilot], verdict: Verdict
 ) -> dict[str, Any]:
     accuracies = [pilot.accuracy for pilot in pilots if pilot.accuracy is not None]
     ends = interval(accuracies) if verdict != "did not converge" else None
@@ -148,8 +154,9 @@ def _row(
     whole = len(accuracies) == len(pilots) > 0
     return {
         "name": name,
-        "changes": dict(one.changes),
+        "changes": dict(finalist.changes),
         "values": values,
+        "rounds": max((pilot.rounds for pilot in pilots), default=0),
         "value": mean_of(list(values.values())) if whole else None,
         "low": ends[0] if ends else None,
         "high": ends[1] if ends else None,

@@ -28,7 +28,7 @@ from mnemos.studies.perform import make_folder
 from mnemos.studies.study import Changes, named
 
 ETA = 3
-"""One in so many pilots goes on to the next rung, which has so many times the rounds."""
+"""The reduction factor: a third of the pilots goes on to the next rung, which has three times the rounds."""
 MOST = 40
 """Candidates that are tried at the most, if the user gives no number of trials."""
 _TRIALS = 24
