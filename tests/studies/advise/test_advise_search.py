@@ -3,8 +3,9 @@
 import pytest
 from tiny_federation import BASE
 
-from mnemos.errors import ConfigError
+from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment.experiment import load_experiment
+from mnemos.studies.advise.pilots import Pilots
 from mnemos.studies.advise.search import Question, Search, rungs_for
 from mnemos.studies.advise.space import default_space, space_of
 from mnemos.studies.advise.tuning import question_of
@@ -114,6 +115,22 @@ def test_a_candidate_that_cannot_be_run_is_ruled_out_with_the_reason(tmp_path):
     found = Search(Question(base, space, (1,)), tmp_path, 600).run()
     (refused,) = [one for one in found.candidates if one.experiment is None]
     assert "there is no server step 'nonsense'" in refused.reason
+
+
+def test_a_pilot_that_pauses_is_ruled_out_and_the_search_goes_on(tmp_path, monkeypatch):
+    reach = Pilots.reach
+
+    def pausing(self, candidate, rounds):
+        if candidate.local.lr == 0.5:
+            raise PausedError("too few clients")
+        return reach(self, candidate, rounds)
+
+    monkeypatch.setattr(Pilots, "reach", pausing)
+    found = searched(tmp_path, {**GOOD, "list": [{"local.lr": 0.5}, {"local.lr": 0.1}], "seeds": [1]})
+    assert [(one.changes["local.lr"], one.reason) for one in found.candidates if one.reason] == [
+        (0.5, "too few clients")
+    ]
+    assert [one.changes["local.lr"] for one in found.finalists] == [0.1]
 
 
 def shown(found):

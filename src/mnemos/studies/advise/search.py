@@ -18,8 +18,9 @@ from mnemos.common.extras import require
 from mnemos.common.files import write_atomically
 from mnemos.common.plain import parse_json, whole
 from mnemos.display.words import percent
-from mnemos.errors import ConfigError
+from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment.experiment import Experiment
+from mnemos.runs.run import BusyError
 from mnemos.studies.advise.budget import Budget, BudgetSpentError
 from mnemos.studies.advise.pilots import Pilot, Pilots, check, check_pilots
 from mnemos.studies.advise.space import Space
@@ -196,7 +197,14 @@ class Search:
             study.tell(trial, state=states.PRUNED)
             return
         for rung in self.rungs:
-            pilot = self._pilots.reach(candidate.experiment, rung)
+            try:
+                pilot = self._pilots.reach(candidate.experiment, rung)
+            except BusyError:
+                raise
+            except MnemosError as error:  # such as a run that pauses; others may go well
+                candidate.reason = str(error)
+                study.tell(trial, state=states.PRUNED)
+                return
             self._note(candidate, pilot)
             value = self.question.value(pilot)
             trial.report(value, rung)
