@@ -146,18 +146,20 @@ def shown(found):
     ]
 
 
-@pytest.mark.parametrize("after", [2, 5])
-def test_a_search_that_is_killed_goes_on(whole, tmp_path, after):
-    """Killed after some sentences, and in the middle of a trial: the end is that of one that wasn't."""
-    left = [after]
+@pytest.mark.parametrize("after", [2, 5, 10])
+def test_a_search_that_is_killed_goes_on(whole, tmp_path, monkeypatch, after):
+    """Killed before the first trial's second rung, in a later trial, in the finals: the end is the same."""
+    reach, left = Pilots.reach, [after]
 
-    def kill(_):
+    def kill(self, candidate, rounds):
         left[0] -= 1
         if not left[0]:
             raise Killed
+        return reach(self, candidate, rounds)
 
+    monkeypatch.setattr(Pilots, "reach", kill)
     with pytest.raises(Killed):
-        searched(tmp_path / "killed", say=kill)
+        searched(tmp_path / "killed")
     found = searched(tmp_path / "killed")
     assert shown(found) == shown(whole[0])
     assert [one.changes for one in found.finalists] == [one.changes for one in whole[0].finalists]

@@ -159,7 +159,8 @@ class Search:
                 self._remember(frozen)
         waiting = (self._optuna.trial.TrialState.RUNNING,)
         for frozen in study.get_trials(deepcopy=False, states=waiting):  # of a call that was killed
-            self._try(study, self._optuna.trial.Trial(study, frozen._trial_id))
+            known = self._optuna.trial.Trial(study, frozen._trial_id)
+            self._try(study, known, max(frozen.intermediate_values, default=0))
         most = min(self.question.space.most or MOST, self.question.space.size)
         while len(self._candidates) < most and (number := len(study.trials)) < 3 * MOST:
             if self._candidates and self._budget.used > _SHARE * self._budget.seconds:
@@ -189,8 +190,11 @@ class Search:
                 study.enqueue_trial(self.question.space.params(changes))
         return study
 
-    def _try(self, study: Any, trial: Any) -> None:
-        """Run a trial from rung to rung, until it is pruned or has done the last."""
+    def _try(self, study: Any, trial: Any, reported: int = 0) -> None:
+        """Run a trial from rung to rung, until it is pruned or has done the last.
+
+        `reported` is the rung that an earlier call, which was killed, has reported last.
+        """
         states = self._optuna.trial.TrialState
         candidate = self._candidate(self.question.space.draw(trial))
         if candidate.experiment is None:
@@ -207,7 +211,10 @@ class Search:
                 return
             self._note(candidate, pilot)
             value = self.question.value(pilot)
-            trial.report(value, rung)
+            if rung < reported:
+                continue
+            if rung > reported:
+                trial.report(value, rung)
             if pilot.accuracy is None or (rung < self.rungs[-1] and trial.should_prune()):
                 study.tell(trial, state=states.PRUNED)
                 self._say(f"{name_of(candidate.changes)}: {_so_far(pilot)}, stopped")
