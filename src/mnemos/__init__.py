@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any
 from mnemos.version import __version__
 
 if TYPE_CHECKING:
-    from mnemos.api import branch, compare, play_round, resume, run, sweep, why
+    from mnemos.api import (
+        advise,
+        branch,
+        compare,
+        describe_federation,
+        play_round,
+        resume,
+        run,
+        sweep,
+        tune,
+        why,
+    )
     from mnemos.data.sources.npz import write_npz
     from mnemos.experiment.experiment import Experiment
     from mnemos.lookup.find import describe, parts
@@ -27,13 +38,17 @@ if TYPE_CHECKING:
     from mnemos.runs.trained.model import Predictions, TrainedModel
     from mnemos.runs.why.answer import Answer
     from mnemos.runs.why.ask import Question
+    from mnemos.studies.advise.advice import Advice
+    from mnemos.studies.advise.description import FederationDescription
     from mnemos.studies.results import Results
     from mnemos.studies.study import Study
 
 __all__ = [
+    "Advice",
     "Answer",
     "Branching",
     "Experiment",
+    "FederationDescription",
     "FieldInfo",
     "PartInfo",
     "Parts",
@@ -45,23 +60,28 @@ __all__ = [
     "Study",
     "TrainedModel",
     "__version__",
+    "advise",
     "branch",
     "compare",
     "describe",
+    "describe_federation",
     "load",
     "parts",
     "play_round",
     "resume",
     "run",
     "sweep",
+    "tune",
     "why",
     "write_npz",
     "write_report",
 ]
 
 _HOMES = {
+    "Advice": "mnemos.studies.advise.advice",
     "Answer": "mnemos.runs.why.answer",
     "Branching": "mnemos.runs.branch",
+    "FederationDescription": "mnemos.studies.advise.description",
     "Experiment": "mnemos.experiment.experiment",
     "FieldInfo": "mnemos.lookup.info",
     "PartInfo": "mnemos.lookup.info",
@@ -73,15 +93,18 @@ _HOMES = {
     "Run": "mnemos.runs.run",
     "Study": "mnemos.studies.study",
     "TrainedModel": "mnemos.runs.trained.model",
+    "advise": "mnemos.api",
     "branch": "mnemos.api",
     "compare": "mnemos.api",
     "describe": "mnemos.lookup.find",
+    "describe_federation": "mnemos.api",
     "load": "mnemos.runs.trained.load",
     "parts": "mnemos.lookup.find",
     "play_round": "mnemos.api",
     "resume": "mnemos.api",
     "run": "mnemos.api",
     "sweep": "mnemos.api",
+    "tune": "mnemos.api",
     "why": "mnemos.api",
     "write_npz": "mnemos.data.sources.npz",
     "write_report": "mnemos.report.write",

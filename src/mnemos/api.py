@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,14 @@ from mnemos.runs.why import ask
 from mnemos.runs.why.answer import Answer
 from mnemos.runs.why.ask import Question
 from mnemos.studies import pool
+from mnemos.studies.advise.advice import Advice
+from mnemos.studies.advise.advice import advise as give_advice
+from mnemos.studies.advise.budget import parse_budget
+from mnemos.studies.advise.description import Described, FederationDescription, base_of
+from mnemos.studies.advise.description import describe as described_federation
+from mnemos.studies.advise.search import SearchGoal
+from mnemos.studies.advise.space import default_space
+from mnemos.studies.advise.tuning import goal_of
 from mnemos.studies.results import Results
 from mnemos.studies.study import Case, Study
 from mnemos.track.observe import Spec, observe
@@ -148,6 +157,58 @@ def sweep(
     cases = Study.read(recipe, changes, seeds).cases()
     shown = overview(quiet=_quiet() or not view) if isinstance(view, bool) else view
     return pool.carry_out(cases, Path(out), jobs=jobs, view=shown, name=_name(recipe))
+
+
+def describe_federation(
+    experiment: Described = None, changes: Mapping[str, Any] | None = None
+) -> FederationDescription:
+    """What the federation of an experiment, or of a study's base, is like; nothing is trained.
+
+    `print` shows it in words, `.facts` has all numbers by name. The arguments are as in `run`.
+    """
+    return described_federation(base_of(experiment, changes))
+
+
+def advise(
+    experiment: Described = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    budget: str = "20m",
+    out: str | Path = "runs/advise",
+    forgetting: float = 0.0,
+    view: bool = True,
+) -> Advice:
+    """Find out by short pilots which method, loss and rate (and norm) to take for a federation.
+
+    `budget` is the time for all pilots, over all calls with the same `out`, where they are kept: called
+    again, it goes on. Pilots are judged on validation data: by accuracy, minus `forgetting` times what
+    clients forget. The result has the finalists in order, and `out` has winner.yaml, to be run. Progress is
+    shown as by `run`, unless `view` is False.
+    """
+    seconds, base = parse_budget(budget), base_of(experiment, changes)
+    seeds = (base.seed + 1, base.seed + 2, base.seed + 3)
+    goal = SearchGoal(base, default_space(base), seeds, forgetting)
+    return give_advice(goal, Path(out), seconds, _saying(view))
+
+
+def tune(
+    recipe: str | Path | Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    budget: str = "20m",
+    out: str | Path = "runs/tune",
+    forgetting: float = 0.0,
+    view: bool = True,
+) -> Advice:
+    """Search the space of a study (its grid, random fields, list or variants) as `advise` does its own."""
+    seconds = parse_budget(budget)
+    goal = goal_of(Study.read(recipe, changes), forgetting)
+    return give_advice(goal, Path(out), seconds, _saying(view))
+
+
+def _saying(view: bool) -> Callable[[str], None] | None:
+    """What prints a sentence about each pilot; None if nothing is to be shown."""
+    return (lambda sentence: print(sentence, file=sys.stderr)) if view and not _quiet() else None  # noqa: T201
 
 
 def _watching(observer: execute.Observer | bool, label: str = "") -> execute.Observer | None:

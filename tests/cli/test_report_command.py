@@ -115,7 +115,7 @@ def test_in_python_with_real_runs(tiny: dict[str, object]) -> None:
     data = json.loads(html[begin : html.index("</script>", begin)])
     missing = set(panels.names()) - {panel["id"] for panel in data["panels"]}
     assert missing == {
-        "clock", "continual", "left-out", "owners", "pivot", "privacy", "ranks", "robustness", "significance",
-        "task-forgetting", "timeline", "weights", "why",
+        "advice", "clock", "continual", "left-out", "owners", "pivot", "privacy", "ranks", "robustness",
+        "significance", "task-forgetting", "timeline", "weights", "why",
     }  # fmt: skip
     assert (written.runs, written.notes) == (1, [])

@@ -32,6 +32,8 @@ COMMANDS = {
     "export": "Write a trained model as a folder for a model hub: weights, description, model card.",
     "compare": "Run several variants of an experiment with several seeds, in turn.",
     "sweep": "Run a study, several runs at once.",
+    "advise": "Say what a federation is like, and find out by short pilots which method and rate to take.",
+    "tune": "Search a study's space by successive halving: short pilots, then several seeds.",
     "partition": "Summarise a partition and draw it: one bar per client, coloured by class.",
     "timeline": "Summarise a stream of tasks and draw it: one row per client, coloured by task.",
     "pretrain": "Train an encoder on fractals, for experiments to start from.",

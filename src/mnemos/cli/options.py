@@ -165,6 +165,20 @@ def experiment_reader(
     That is the recipe, changed by options such as --rounds, changed by overrides. `shortcuts` are the options
     by dotted name; those that are None weren't given.
     """
+    recipe, changes = experiment_changes(words, shortcuts)
+
+    def read() -> Experiment:
+        from mnemos.experiment.experiment import load_experiment
+
+        return load_experiment(recipe, changes)
+
+    return recipe, read
+
+
+def experiment_changes(
+    words: list[str] | None, shortcuts: dict[str, Any]
+) -> tuple[Path | None, dict[str, Any]]:
+    """The recipe of a command line, if it has one, and the changes to it; as `experiment_reader` says."""
     recipe, overrides = split_words(words)
     changes = {name: value for name, value in shortcuts.items() if value is not None}
     data = changes.pop("data", None)
@@ -172,13 +186,7 @@ def experiment_reader(
         changes = {**data_changes(data, overrides), **changes}
     # An override that replaces a whole part beats the option that names the part, not those for its fields.
     changes = {name: value for name, value in changes.items() if not _replaces(overrides, name)}
-
-    def read() -> Experiment:
-        from mnemos.experiment.experiment import load_experiment
-
-        return load_experiment(recipe, {**changes, **overrides})
-
-    return recipe, read
+    return recipe, {**changes, **overrides}
 
 
 def _replaces(overrides: dict[str, Any], shortcut: str) -> bool:

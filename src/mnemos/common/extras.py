@@ -16,6 +16,7 @@ EXTRAS = {
     "track": ("tensorboard", "mlflow-skinny", "sqlalchemy", "alembic", "wandb"),
     "optim": ("pytorch-optimizer",),
     "dp": ("dp-accounting",),
+    "tune": ("optuna",),
     "onnx": ("onnx", "onnxscript"),
 }
 """The extras of pyproject.toml that users need, and the packages of each."""

@@ -195,10 +195,10 @@ class Study(Options):
             return self.variants
         if self.grid is not None:
             product = itertools.product(*self.grid.values())
-            return _name([dict(zip(self.grid, values, strict=True)) for values in product])
+            return named([dict(zip(self.grid, values, strict=True)) for values in product])
         if self.random is not None:
-            return _name([self.random.draw(trial) for trial in range(self.random.trials)])
-        return _name(self.list or ())
+            return named([self.random.draw(trial) for trial in range(self.random.trials)])
+        return named(self.list or ())
 
 
 def record(name: str, folder: Path, runs: Mapping[str, Sequence[Run]]) -> Path:
@@ -245,7 +245,7 @@ def _part_error(path: str, sentence: str) -> PydanticCustomError:
     return PydanticCustomError("part", "{sentence}", {"sentence": sentence, "path": path})
 
 
-def _name(variants: Sequence[Changes]) -> dict[str, Changes]:
+def named(variants: Sequence[Changes]) -> dict[str, Changes]:
     """Name variants by what they change, without the changes that all of them have in common."""
     shown = _without_common(variants)
     words = _short_fields({field for changes in shown for field in changes})

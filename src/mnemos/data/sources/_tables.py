@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from mnemos.common.plain import parse_json
 from mnemos.errors import DataError
 
-CHOOSE = (
-    "; data.features names the columns to take, data.owner the one of owners, and the source 'text' reads texts"
-)
+CHOOSE = "; data.features names the columns to take, data.owner that of owners; the source 'text' reads texts"
 """The end of a sentence about a column that has no numbers."""
 
 
