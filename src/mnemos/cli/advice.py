@@ -75,7 +75,7 @@ def print_advice(advice: Advice) -> None:
 
 def _table(advice: Advice) -> Table:
     judged = ("validation accuracy", "95 %", "forgetting", "from the best", "verdict")
-    table = Table("", *judged, "time a pilot", "bytes a round", box=None)
+    table = Table("", *judged, "time per pilot", "bytes per round", box=None)
     for finalist in advice.ranked:
         ends = (
             "–"

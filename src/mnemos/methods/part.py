@@ -50,7 +50,6 @@ class MethodPart(Part):
     """Whether it assumes that x + Δ is a client's model, or that Δ is the sum of its steps."""
     changes_samples: ClassVar[bool] = False
     """Whether it changes the numbers of samples by small amounts, as only numbers can be."""
-
     by_parameter: ClassVar[bool] = False
     """Whether `correct` and `upload` treat each parameter by itself: they may be given many clients at once.
 

@@ -95,7 +95,7 @@ def _ranked(rows: Sequence[dict[str, Any]], suffix: str) -> Table:
             Column("verdict"),
             Column("front"),
             Column("time", "number", "of a pilot"),
-            Column("bytes a round", "number"),
+            Column("bytes per round", "number"),
         ),
         rows=tuple(Row(_cells(row, best=index == 0)) for index, row in enumerate(rows)),
     )

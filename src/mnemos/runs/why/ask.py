@@ -112,7 +112,7 @@ def _answer(run: Run, question: Question, ledger: dict[int, Accounts]) -> Answer
     if not accounts:
         kind = "classes" if subject.kind == "class" else "tasks"
         there = sorted(
-            {one.number for accounts in ledger.values() for one in accounts if one.kind == subject.kind}
+            {known.number for accounts in ledger.values() for known in accounts if known.kind == subject.kind}
         )
         have = ", ".join(map(str, there)) or "none"
         raise ConfigError(f"found {subject}; {kind} with samples to measure on: {have}", subject.kind)

@@ -2,7 +2,7 @@
 
 Client k's value is its marginal contribution v(S ∪ {k}) − v(S), averaged over all orders in which updates of
 the cohort could come in, where S are those before it and v(S) is the accuracy of the round aggregated from S
-alone. The values of a cohort sum to v(cohort) − v(nobody), the round's change. Of large cohorts, some orders
+alone. The values of a cohort sum to v(cohort) − v(∅), the round's change. Of large cohorts, some orders
 are drawn (Castro, Gómez, Tejada, 2009, "Polynomial calculation of the Shapley value based on sampling").
 """
 
@@ -45,9 +45,9 @@ def shapley(
     gains = np.zeros((count, len(clients), len(of(frozenset()))))
     for order in range(count):
         before, group = of(frozenset()), frozenset[int]()
-        for place in generator.permutation(len(clients)).tolist():
-            group |= {clients[place]}
-            gains[order, place] = of(group) - before
+        for index in generator.permutation(len(clients)).tolist():
+            group |= {clients[index]}
+            gains[order, index] = of(group) - before
             before = of(group)
     error: Floats = gains.std(axis=0, ddof=1) / np.sqrt(count)
     return gains.mean(axis=0), error

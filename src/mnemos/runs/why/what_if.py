@@ -35,7 +35,7 @@ class Remembering(Runner):
 
     def known(self, client: int) -> TrainReply | None:
         """What a client has replied since `forget`, the last time that it was asked."""
-        found = [reply for (_, one), reply in self._replies.items() if one == client]
+        found = [reply for (_, asked), reply in self._replies.items() if asked == client]
         return found[-1] if found and isinstance(found[-1], TrainReply) else None
 
     def forget(self) -> None:

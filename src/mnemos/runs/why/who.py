@@ -65,7 +65,7 @@ def shares(what_if: WhatIf, samples: Samples, orders: int = 20, seed: int = 0) -
         values, errors = shapley(cohort, value, orders, rng.numpy_generator(seed, "why", round))
     gradient = samples.gradient(what_if.before[0])
     found = []
-    for place, client in enumerate(cohort):
+    for index, client in enumerate(cohort):
         without, reply = samples.score(what_if.without(client)), what_if.runner.known(client)
         slope = None if gradient is None or reply is None else float(gradient @ reply.delta)
         found.append(
@@ -76,9 +76,9 @@ def shares(what_if: WhatIf, samples: Samples, orders: int = 20, seed: int = 0) -
                 (without.right - before.right) / count,
                 (without.right - after.right) / count,
                 after.loss - without.loss,
-                None if values is None else -float(values[place, 0]),
-                None if errors is None else float(errors[place, 0]),
-                None if values is None else float(values[place, 1]),
+                None if values is None else -float(values[index, 0]),
+                None if errors is None else float(errors[index, 0]),
+                None if values is None else float(values[index, 1]),
                 slope,
             )
         )

@@ -189,7 +189,7 @@ def _sentences(found: Found, ranked: list[Ranked], runner_up: Ranked | None) -> 
         )
     if runner_up is not None:
         less = 1 - runner_up.bytes / best.bytes if best.bytes else 0.0
-        spared = f"{100 * abs(less):.0f} % {'fewer' if less >= 0 else 'more'} bytes a round"
+        spared = f"{100 * abs(less):.0f} % {'fewer' if less >= 0 else 'more'} bytes per round"
         spared = spared if abs(less) >= 0.005 else "as many bytes"
         lines.append(
             f"The cheapest runner-up is {runner_up.name}: {spared}, "

@@ -96,7 +96,7 @@ def rank(found: Found, names: Mapping[int, str]) -> list[Ranked]:
 
 
 def cheapest(ranked: Sequence[Ranked]) -> Ranked | None:
-    """The runner-up that costs least: fewest bytes a round, then the shortest time.
+    """The runner-up that costs least: fewest bytes per round, then the shortest time.
 
     It is looked for among those that can't be told apart from the winner, and if there is none, among all
     that converged.
