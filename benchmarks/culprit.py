@@ -1,6 +1,6 @@
 """Does `mnemos why` find a planted culprit? Ten small federations, each with one client that costs class 7.
 
-    python benchmarks/culprit.py [--out FOLDER] [--from-the-start] [flips-fedavg] [greedy-scaffold] …
+    python benchmarks/culprit.py [--out FOLDER] [--seeds-from 100] [--from-the-start] [flips-fedavg] …
 
 Client 0 of ten is the culprit. In `flips` it has the label 2 on all its samples of class 7. In `greedy` it
 holds nothing of class 7 and 20 times the samples of an average client, so it makes 20 times the local steps;
@@ -68,10 +68,14 @@ class Found(NamedTuple):
     text: str
 
 
-def experiment(name: str, folder: Path, joins: int) -> tuple[dict[str, Any], int]:
-    """The experiment of a setting, and its culprit, which is away before round `joins`."""
+def experiment(name: str, folder: Path, joins: int, more: int = 0) -> tuple[dict[str, Any], int]:
+    """The experiment of a setting, and its culprit, which is away before round `joins`.
+
+    `more` is added to the setting's seed.
+    """
     changes = dict(SETTINGS[name])
-    alpha, seed = changes.pop("alpha", 1.0), changes.get("seed", 0)
+    alpha, seed = changes.pop("alpha", 1.0), changes.get("seed", 0) + more
+    changes["seed"] = seed
     described, culprit, faults = {**BASE, **changes}, 0, []
     if not name.startswith("reversed"):
         path = folder / f"{name}.npz"
@@ -116,9 +120,9 @@ def write_digits(path: Path, alpha: float, seed: int, *, greedy: bool) -> None:
     )
 
 
-def find(name: str, folder: Path, joins: int) -> Found:
+def find(name: str, folder: Path, joins: int, more: int = 0) -> Found:
     """Make the run of a setting, ask why class 7 was lost, and look up the culprit."""
-    described, culprit = experiment(name, folder, joins)
+    described, culprit = experiment(name, folder, joins, more)
     run = mnemos.run(described, out=folder / "runs", observer=False)
     answer = run.why(mnemos.Question(cls=CLASS, rounds=(joins, BASE["rounds"])))
     suspects = answer.suspects
@@ -141,6 +145,7 @@ def main() -> None:
         help=f"of {', '.join(SETTINGS)}; the ten without the reversed when none is named",
     )
     parser.add_argument("--out", type=Path, help="folder for data and runs; else a temporary one")
+    parser.add_argument("--seeds-from", type=int, default=0, help="added to the seed of each setting")
     parser.add_argument("--from-the-start", action="store_true", help="the culprit is there from round 1")
     arguments = parser.parse_args()
     joins = 1 if arguments.from_the_start else JOINS
@@ -148,7 +153,7 @@ def main() -> None:
         names = arguments.settings or list(TEN)
         found = {}
         for name in names:
-            one = found[name] = find(name, arguments.out or Path(temporary), joins)
+            one = found[name] = find(name, arguments.out or Path(temporary), joins, arguments.seeds_from)
             print(
                 f"{name:16s} client {one.culprit}: rank {one.shapley} "
                 f"(leave-one-out {one.leave_one_out}, slope {one.slope})  {one.text}",

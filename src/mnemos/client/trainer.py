@@ -309,11 +309,12 @@ class _Trainee(Trainees):
     def _loaded(
         self, block: Sequence[Drawn], load: Callable[[Draw], tuple[Tensor, Tensor]]
     ) -> Iterator[tuple[Draw, Batch]]:
-        """Each step's batch; on a device, many are loaded at once."""
+        """Each step's batch; on a device, many are loaded at once, for fewer kernels."""
         draws = [step.batch for step in block]
-        for step, (x, labels) in zip(
-            block, load_ahead(load, draws, self._replica.dataset.shape), strict=True
-        ):
+        # On the CPU, a batch that was loaded just before its step is still in the cache.
+        on_cpu = self._replica.device == CPU
+        loaded = map(load, draws) if on_cpu else load_ahead(load, draws, self._replica.dataset.shape)
+        for step, (x, labels) in zip(block, loaded, strict=True):
             yield step.batch, self._batch(x, labels)._replace(drawn=step.parts)
 
     def _batch(self, x: Tensor, labels: Tensor) -> Batch:
