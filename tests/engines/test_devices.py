@@ -449,7 +449,7 @@ def test_names_of_devices():
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        ("cuda", "there is no device 'cuda'; there is cpu, pretend:0, pretend:1"),
+        ("cuda", "; there is cpu, pretend:0, pretend:1"),
         ("pretend:2", "there is no device 'pretend:2'; there is cpu"),
         ("gpu", "there is no device 'gpu'; did you mean 'cuda'? there is cpu"),
         ("cpuu", "there is no device 'cpuu'; did you mean 'cpu'? there is cpu"),
@@ -463,6 +463,19 @@ def test_devices_that_are_not_there(names, says):
         find_devices(names)
     assert str(error.value).startswith("engine.device: ")
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize("build", ["cuda", "hip"])
+def test_a_build_of_pytorch_that_has_no_such_devices_is_named(build, monkeypatch):
+    """A card isn't seen by a PyTorch that was built for the CPU, and its user can't tell why."""
+    for name in ("cuda", "hip"):
+        monkeypatch.setattr(torch.version, name, None)
+    missing = "there is no device 'cuda:7'"
+    with pytest.raises(ConfigError, match=f"{missing}, which this PyTorch was built without; there is cpu"):
+        find_devices("cuda:7")
+    monkeypatch.setattr(torch.version, build, "1.0")
+    with pytest.raises(ConfigError, match=f"{missing}; there is cpu"):
+        find_devices("cuda:7")
 
 
 def test_everything_is_sent_in_one_piece():
