@@ -78,14 +78,16 @@ class Rows(Trainees):
         self._feed = Feed(dataset, self._requests, self._workloads, loaders.training, self.layout)
         columns = label_columns(self._requests, dataset.train.labels, len(dataset.classes))
         self._client, self._dims = stack(self._requests, columns)
-        buffers, _ = column([request.buffers for request in self._requests])
+        # A client's own are on the host, and the server's, for one that has none yet, may be on the device.
+        all_buffers = [request.buffers for request in self._requests]
         if device != CPU:
             states = [request.state if plan.local.keeps else {} for request in self._requests]
-            self._client, buffers, states = send((self._client, buffers, states), device)
+            self._client, all_buffers, states = send((self._client, all_buffers, states), device)
             self._requests = [
                 replace(request, state=state) for request, state in zip(self._requests, states, strict=True)
             ]
         self.parameters = own_rows(self._client.start, len(requests), self.layout.size)
+        buffers, _ = column(all_buffers)
         self.buffers = own_rows(buffers, len(requests), self.layout.buffer_size)
         self.optimizer = self._first_moments()
         self.losses, self._seen = torch.zeros(len(requests), device=device), torch.zeros(len(requests))
