@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 
 import numpy as np
 import torch
@@ -223,6 +224,7 @@ class Group:
         """
         before = ctx.servers[self.index]
         result, watches = GroupResult(before), self._watches(ctx, broadcasts)
+        answers = _begun(answers)
         # Where the engine's last bits are vmap's, sums may be taken in another order as well.
         together = ctx.runner.plan.arithmetic.vmap
         aggregation = self.aggregation(ctx.round, before, len(broadcasts), together=together)
@@ -380,6 +382,12 @@ class _Tensors:
         if self._last is None or self._last[0] is not array:
             self._last = array, torch.from_numpy(array)
         return self._last[1]
+
+
+def _begun(answers: Iterable[Answers]) -> Iterator[Answers]:
+    """The answers, the first of which has been asked for: `auto` chooses its engine by then."""
+    rest = iter(answers)
+    return chain([first for first in [next(rest, None)] if first is not None], rest)
 
 
 def _bytes(*tensors: Tensor) -> int:
