@@ -163,4 +163,4 @@ class Federation:
         """
         ctx = RoundContext(round, self.servers, self.client_states, runner)
         broadcasts = self.groups[group].broadcasts(ctx, self.cohort(round))
-        return self.groups[group].requests(ctx, broadcasts, steps)
+        return iter(self.groups[group].requests(ctx, broadcasts, steps))
