@@ -121,6 +121,16 @@ def test_run_says_what_was_reached_where_it_is_and_what_next(command, finished):
     assert mnemos.Run.at(path).status.rounds == 8
 
 
+def test_where_forgetting_was_measured_the_next_command_draws_it(command):
+    lines = command(f"run {TINY} partition.validation=0.2 evaluate.forgetting=[1]").out.splitlines()
+    (path,) = Path("runs").iterdir()
+    advice = [line.removeprefix("next:").strip().split("   ")[0] for line in lines[2:]]
+    assert advice == [f"mnemos forgetting {path}", f"mnemos resume {path} --rounds 8", "mnemos runs"]
+    for line in advice[::2]:
+        command(line.removeprefix("mnemos "))
+    assert Path("forgetting.png").is_file()
+
+
 def test_a_run_that_cannot_be_made_longer_is_not_advised_to(command):
     out = command(f"run {TINY} stream=tasks stream.tasks=2").out
     assert "next:  mnemos report runs/" in out

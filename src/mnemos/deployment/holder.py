@@ -202,7 +202,8 @@ class Holder:
         self._evaluated = split.on(self.device)  # so that it stays there for the next time
         with closing(evaluator), tf32(False, self.device):
             scores = evaluator(request.model, request.buffers, split, request.samples)
-        self.diary.evaluated(request.part, int(scores.hits.sum()), len(request.samples))
+        right, samples = int(scores.hits.sum()), len(request.samples)
+        self.diary.evaluated(request.part, right, samples, clients_model=request.clients_model)
         loss = float(scores.losses.double().sum())
         counts = None if request.groups is None else scores.counts(request.groups)
         corrected = None if request.known is None else _corrected(scores, dataset, request.known)

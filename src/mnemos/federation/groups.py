@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mnemos.client.evaluation import evaluating_a_client
 from mnemos.client.messages import Plan, TrainRequest
 from mnemos.client.reply import kept
 from mnemos.client.requests import Own, Runs, TrainRequests
@@ -293,8 +294,9 @@ class Group:
         """Show a client's model after its local training to the measures."""
         model, buffers = self.start(broadcast, update.client)
         after = update.buffers if self.method.buffers.sent else buffers
-        for watch in watches:
-            watch.see(update.client, model + update.delta, after)
+        with evaluating_a_client():
+            for watch in watches:
+                watch.see(update.client, model + update.delta, after)
 
     # what differs between kinds of groups
 

@@ -99,8 +99,12 @@ def group(
 
 
 def settings_of(experiment: Experiment) -> Settings:
-    """The settings that the runs of a group have in common, by dotted name: `{"local.lr": 0.1, …}`."""
-    return dict(flatten(experiment.model_dump(mode="json", exclude=_NOT_THE_METHOD)))
+    """The settings that the runs of a group have in common, by dotted name: `{"local.lr": 0.1, …}`.
+
+    Data is called what run folders call it: by the name of its file.
+    """
+    settings = dict(flatten(experiment.model_dump(mode="json", exclude=_NOT_THE_METHOD)))
+    return {**settings, "data.name": experiment.data.title}
 
 
 def _settings(reading: RunReading) -> Settings:
@@ -150,6 +154,8 @@ def _noted_fields(everything: Sequence[Settings], names: Sequence[str]) -> dict[
     Fields of the method differ between methods anyway, so they count only if they differ within a name.
     """
     others = [field for field in _differing(everything) if not field.startswith("method.")]
+    if "data.path" in others and _names_say_it(everything):
+        others.remove("data.path")
     order = {field: index for index, field in enumerate(_fields(everything))}
     noted = {}
     for name in set(names):
@@ -160,6 +166,12 @@ def _noted_fields(everything: Sequence[Settings], names: Sequence[str]) -> dict[
         return noted
     few = _telling(everything, names, [field for field in order if field in set().union(*noted.values())])
     return dict.fromkeys(noted, few)
+
+
+def _names_say_it(everything: Sequence[Settings]) -> bool:
+    """Whether data with another path has another name, too, so that a label needs no path."""
+    files = {(own.get("data.path"), own.get("data.name")) for own in everything}
+    return len({name for _, name in files}) == len(files)
 
 
 def telling_words(everything: Sequence[Settings]) -> list[str]:
