@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from mnemos.client.messages import TrainRequest
 from mnemos.client.trainer import fresh_model
@@ -22,7 +23,9 @@ from mnemos.federation.servers import check_finite, joined, split
 from mnemos.measures.measure import Record, Scores
 from mnemos.methods.exchange import Server
 from mnemos.models.encoder import Encoder, place
-from mnemos.pretrain.train import Tell
+
+if TYPE_CHECKING:  # a run from random weights trains no encoder
+    from mnemos.pretrain.train import Tell
 
 
 @dataclass(frozen=True)
