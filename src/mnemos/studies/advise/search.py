@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -104,14 +105,23 @@ class Search:
     """One search in a folder."""
 
     def __init__(
-        self, goal: SearchGoal, folder: Path, budget: float, say: Callable[[str], None] | None = None
+        self,
+        goal: SearchGoal,
+        folder: Path,
+        budget: float,
+        say: Callable[[str], None] | None = None,
+        began: float | None = None,
     ) -> None:
-        """`budget` is in seconds, over all calls; `say` is told in a sentence what each trial has shown."""
+        """`budget` is in seconds, over all calls; `say` is told in a sentence what each trial has shown.
+
+        `began` is when this call began, by `time.monotonic`; None: now.
+        """
+        began = time.monotonic() if began is None else began
         require("optuna", "optuna", "tune")
         check_pilots(goal.base)
         make_folder(folder)
         self.goal, self._folder, self._say = goal, folder, say or (lambda _: None)
-        self._budget = Budget(budget, folder / f"{goal.key}.time.json")
+        self._budget = Budget(budget, folder / f"{goal.key}.time.json", began)
         self.rungs = self._rungs(folder / f"{goal.key}.rungs.json")
         self._pilots = Pilots(folder, self.rungs, self._budget)
         self._candidates: dict[str, Candidate] = {}
