@@ -189,7 +189,8 @@ class Experiment(Options):
     @field_validator("measures", "faults", "screens")
     @classmethod
     def _each_once(cls, value: tuple[Part, ...], info: ValidationInfo) -> tuple[Part, ...]:
-        names = [type(part).name for part in value]
+        once = [part for part in value if not (isinstance(part, Fault) and part.several)]
+        names = [type(part).name for part in once]
         if len(set(names)) < len(names):
             kind = (info.field_name or "").removesuffix("s")
             raise ValueError(f"found {', '.join(names)}; each {kind} can be named once")

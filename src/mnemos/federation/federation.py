@@ -61,10 +61,12 @@ class Federation:
         self.round = 0
         self._started = False
 
-    def advance(self, runner: Runner) -> Outcome:
-        """Round t: select, train, screen, aggregate, step, evaluate, record."""
+    def advance(self, runner: Runner, without: frozenset[int] = frozenset()) -> Outcome:
+        """Round t: select, train, screen, aggregate, step, evaluate, record; `without` are clients away."""
         self.load_start()
-        ctx = RoundContext(self.round + 1, self.servers, self.client_states, runner, self.checks)
+        ctx = RoundContext(
+            self.round + 1, self.servers, self.client_states, runner, self.checks, without=without
+        )
         ctx.client_states.drop()  # left over if a round was interrupted
         records = [] if self.round else self.evaluation.before_training(self.servers)
         result = self.play(ctx)
