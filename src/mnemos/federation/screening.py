@@ -192,8 +192,8 @@ class _Known:
 
     def rates(self, requests: TrainRequests, index: int) -> Rates:
         """The learning rates of a client that makes all its steps."""
-        client, size = requests.clients[index], requests.samples[index].shape[0]
-        key = requests.broadcasts[client].round, size, requests.limits.get(client)
+        client, size, limits = requests.clients[index], requests.samples[index].shape[0], requests.limits
+        key = requests.broadcasts[client].round, size, limits.get(client)
         if key not in self._rates:
             request = requests[index]
             self._rates[key] = rates(request, workload(request, batch_norm=False))

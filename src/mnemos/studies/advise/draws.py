@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import random
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mnemos.common.extras import require
 from mnemos.studies.advise.space import Space
@@ -69,7 +70,8 @@ class Draws:
         if len(last) == REPEATS and all(frozen.state == failed for frozen in last):
             left = [params for changes, params in self._space.choices() if key(changes) not in tried]
             if left:
-                self.study.enqueue_trial(random.Random(seed).choice(left), skip_if_exists=True)
+                chosen = left[np.random.default_rng(seed).integers(len(left))]
+                self.study.enqueue_trial(chosen, skip_if_exists=True)
             elif self._space.size < math.inf:
                 return None
         return self.study.ask()
