@@ -232,13 +232,14 @@ def workload(request: TrainRequest, batch_norm: bool) -> LocalWorkload:
 def courses(asked: RequestColumns, batch_norm: bool) -> list[Course]:
     """The batches and steps of each client; `batch_norm` as in `workload`."""
     local = asked.plan.local
-    found = []
-    for size, pace in zip(asked.samples.sizes, asked.paces, strict=True):
+    known: dict[tuple[int, int | None], Course] = {}
+    keys = [(size, pace.limit) for size, pace in zip(asked.samples.sizes, asked.paces, strict=True)]
+    for size, limit in dict.fromkeys(keys):
         course = _course(size, local.batch, local.epochs, local.steps, batch_norm, local.fill)
-        if pace.limit is not None and pace.limit < course.total:
-            course = course._replace(total=pace.limit)
-        found.append(course)
-    return found
+        if limit is not None and limit < course.total:
+            course = course._replace(total=limit)
+        known[size, limit] = course
+    return [known[key] for key in keys]
 
 
 def one_pass(request: TrainRequest) -> LocalWorkload:

@@ -134,9 +134,11 @@ class Feed:
         Where one batch has all samples of each client, they are in order, and nothing is drawn.
         """
         offsets = torch.tensor(self._offsets)
-        if all(course.in_order for course in courses):
-            counts = torch.tensor([course.size for course in courses])
-            lengths = counts * torch.tensor([course.passes for course in courses])
+        kinds = dict.fromkeys(courses)
+        if all(course.in_order for course in kinds):
+            passes = {course: course.passes for course in kinds}
+            counts = torch.tensor(self._asked.samples.sizes)
+            lengths = counts * torch.tensor([passes[course] for course in courses])
             begins = lengths.cumsum(0) - lengths
             rows = torch.repeat_interleave(lengths)
             return (torch.arange(len(rows)) - begins[rows]) % counts[rows] + offsets[rows], lengths

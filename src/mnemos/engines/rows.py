@@ -14,7 +14,7 @@ from torch.func import grad_and_value, vmap
 
 from mnemos.client.messages import Plan, TrainRequest
 from mnemos.client.reply import Trained, finish_together, label_columns, optimizer_state
-from mnemos.client.requests import RequestColumns, picked
+from mnemos.client.requests import Pace, RequestColumns, picked
 from mnemos.client.step import Step, Trainees
 from mnemos.client.workload import Course, courses, rates, step_rates, workload
 from mnemos.common import activity
@@ -68,14 +68,16 @@ class Rows(Trainees):
         """`requests`: in any order; `batch_norm`: whether the model has batch-norm layers."""
         device = loaders.training.device
         asked = RequestColumns.of(requests)
-        totals = [course.total for course in courses(asked, batch_norm)]
-        order = sorted(range(len(requests)), key=lambda k: -totals[k])
-        self._row = sorted(range(len(requests)), key=order.__getitem__)
+        self._courses = courses(asked, batch_norm)
+        order = self._row = [*range(len(requests))]
         """The row of each request: the inverse of `order`, which has the request of each row."""
-        if order != self._row or order[0]:
+        if len({course.total for course in self._courses}) > 1:
+            order = sorted(order, key=lambda k: -self._courses[k].total)
+            self._row = sorted(order, key=order.__getitem__)
             asked = RequestColumns.of(picked(requests, order))
+            self._courses = [self._courses[k] for k in order]
         self.plan, self.layout, self._functional, self._loaders = plan, functional.layout, functional, loaders
-        self._requests, self._asked, self._courses = asked.requests, asked, courses(asked, batch_norm)
+        self._requests, self._asked = asked.requests, asked
         self._chain = functional.chain if in_closed_form(plan, functional, dataset.shape) else None
         self._feed = Feed(dataset, asked, self._courses, loaders.training, self.layout, batch_norm)
         columns = label_columns(asked, dataset.train.labels, len(dataset.classes))
@@ -271,14 +273,18 @@ def _together(states: list[State]) -> State:
 
 def _rates(asked: RequestColumns, courses: Sequence[Course], batch_norm: bool) -> list[Rates]:
     """Each client's learning rates; worked out once for clients with the same rate, round and steps."""
+    keys = [*zip(asked.paces, courses, strict=True)]
     known: dict[tuple[object, ...], Rates] = {}
-    found = []
-    for row, (pace, course) in enumerate(zip(asked.paces, courses, strict=True)):
-        key = *pace, course.total, len(course.epoch)
-        if key not in known:
-            known[key] = rates(asked.requests[row], workload(asked.requests[row], batch_norm))
-        found.append(known[key])
-    return found
+    by_key: dict[tuple[Pace, Course], Rates] = {}
+    for row, key in enumerate(keys):
+        if key not in by_key:
+            pace, course = key
+            alike = pace, course.total, len(course.epoch)
+            if alike not in known:
+                request = asked.requests[row]
+                known[alike] = rates(request, workload(request, batch_norm))
+            by_key[key] = known[alike]
+    return [by_key[key] for key in keys]
 
 
 def _columns(rates: Sequence[Rates], device: torch.device) -> dict[tuple[float, ...], Tensor]:

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -292,19 +293,21 @@ class VmapRunner(DeviceRunner):
 
     def _chunks(self, cohort: Sequence[TrainRequest], most: int) -> Iterator[Sequence[TrainRequest]]:
         """`most` clients at a time, or as many as fit into memory if it is 0."""
-        begin, width, traced, memory, batch = 0, 0, 0, self._memory(), self.plan.local.batch
-        traces = self.plan.method.correction.traced is not None
-        for index, size in enumerate(sizes(cohort)):
-            own = min(batch, size), self._traced(cohort[index]) if traces else 0
-            wider, longer = max(width, own[0]), max(traced, own[1])
-            bytes_needed = (index - begin + 1) * (self._per_sample * wider + self._per_client + longer)
-            full = index - begin == most if most else bytes_needed > memory
-            if index > begin and full:
-                yield cohort[begin:index]
-                begin, (wider, longer) = index, own
-            width, traced = wider, longer
-        if len(cohort):
-            yield cohort[begin:]
+        if not len(cohort):
+            return
+        memory, widths = self._memory(), np.minimum(sizes(cohort), self.plan.local.batch)
+        traced = np.zeros(len(cohort))
+        if self.plan.method.correction.traced is not None:
+            traced = np.array([self._traced(request) for request in cohort], float)
+        begin = 0
+        while begin < len(cohort):
+            # What the clients from `begin` to each of the others need: as much as the largest of them, each.
+            widest, longest = (np.maximum.accumulate(values[begin:]) for values in (widths, traced))
+            each = self._per_sample * widest + self._per_client + longest
+            fitting = int(np.searchsorted(np.arange(1, len(each) + 1) * each, memory, side="right"))
+            end = begin + max(1, most or fitting)
+            yield cohort[begin:end]
+            begin = end
 
     def _traced(self, request: TrainRequest) -> int:
         """Bytes of a client's traced steps: the parameters and the batch of each."""

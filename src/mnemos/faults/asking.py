@@ -112,11 +112,10 @@ def _answers(
             else:
                 yield Answers(one, TrainReplies([bad.pretended(one[0], memory)]), trained=False)
 
-    asked = [
-        index
-        for index, client in enumerate(requests.clients)
-        if client not in absent and client not in bad.pretenders
-    ]
+    asked = [*range(len(requests))]
+    if absent or bad.pretenders:
+        others = absent.keys() | bad.pretenders.keys()
+        asked = [index for index in asked if requests.clients[index] not in others]
     through = answered = 0  # how many of those that are asked, and of all
     for found in train(requests.picked(asked)):
         replies = TrainReplies([]) if isinstance(found, Lost) else bad.tampered(found, memory)
@@ -135,6 +134,9 @@ def _answers(
 
 def _neighbours(places: Sequence[int]) -> Iterator[tuple[int, int]]:
     """(begin, end) of each stretch of places that follow on one another."""
+    if places[-1] - places[0] < len(places):  # they are in order, so there is no gap
+        yield 0, len(places)
+        return
     begin = 0
     for end in range(1, len(places) + 1):
         if end == len(places) or places[end] != places[end - 1] + 1:

@@ -93,15 +93,13 @@ class Averaging:
         if not self._waiting or not isinstance(self._fold, WeightedMean):
             return
         updates, self._waiting = TrainReplies.joined(self._waiting), []
-        weights = weighting.weigh_each(updates, self._layout)
-        numbers = [own.parameters for own in weights if own.parameters is own.buffers]
-        single = [number for number in numbers if isinstance(number, float)]
-        if len(single) == len(updates):
+        numbers = weighting.numbers(updates, self._layout)
+        if numbers is not None:
             with intra_op(1):  # sums must not depend on the number of threads
-                self._fold.add_together(updates, single)
+                self._fold.add_together(updates, numbers)
             return
-        for update, weight in zip(updates, weights, strict=True):
-            self._fold.add(update, weight)
+        for update in updates:
+            self._fold.add(update, weighting.weigh(update, self._layout))
 
     def _compare(self, round: int, updates: tuple[TrainReply, ...]) -> Iterator[Record]:
         """Weigh updates by comparing them, and fold them; yields each client's share αₖ of every layer."""

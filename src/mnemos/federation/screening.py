@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 
-from mnemos.client.requests import TrainRequests
+from mnemos.client.requests import TrainRequests, sizes
 from mnemos.client.trainer import intra_op
 from mnemos.client.workload import rates, workload
 from mnemos.experiment.experiment import Experiment
@@ -16,7 +17,7 @@ from mnemos.federation.round import Check
 from mnemos.methods.exchange import Cohort, Rates, Server, State, TrainReply
 from mnemos.methods.replies import TrainReplies
 from mnemos.screens.guard import BoundsCheck, Verdict, shorten
-from mnemos.screens.sound import Asked, Form, measurable
+from mnemos.screens.sound import Asked, Form, Together, measurable
 from mnemos.vector import Layout
 
 _TOGETHER = 2**28
@@ -67,7 +68,7 @@ class Screening:
                 continue
             asked = known.asked(some.requests)
             if not (some.trained and self._form.all_sound(some.updates, asked)):
-                each = enumerate(zip(some.updates, asked, strict=True))
+                each = enumerate(zip(some.updates, asked.each, strict=True))
                 single += [(place, index, update, own, some.trained) for index, (update, own) in each]
         flaws = self._form.flaws([own[2:] for own in single])
         for (place, index, *_), flaw in zip(single, flaws, strict=True):
@@ -178,17 +179,18 @@ class _Known:
         self._steps: dict[tuple[int, int | None], int] = {}
         self._rates: dict[tuple[int, int, int | None], Rates] = {}
 
-    def asked(self, requests: TrainRequests) -> list[Asked]:
+    def asked(self, requests: TrainRequests) -> Together:
         """What is known of the replies to some requests."""
-        plan, broadcasts, limits = requests.plan, requests.broadcasts, requests.limits
-        found = []
-        for client, samples in zip(requests.clients, requests.samples, strict=True):
-            key = size, limit = samples.shape[0], limits.get(client)
+        clients, broadcasts, limits = [*requests.clients], requests.broadcasts, requests.limits
+        samples = sizes(requests)
+        keys = [*zip(samples, map(limits.get, clients) if limits else repeat(None), strict=False)]
+        for key in dict.fromkeys(keys):
             if key not in self._steps:
-                whole = plan.local.round_steps(size)
+                size, limit = key
+                whole = requests.plan.local.round_steps(size)
                 self._steps[key] = whole if limit is None else min(whole, limit)
-            found.append(Asked(client, broadcasts[client].round, size, self._steps[key]))
-        return found
+        rounds = [broadcasts[client].round for client in clients]
+        return Together(clients, rounds, samples, [self._steps[key] for key in keys])
 
     def rates(self, requests: TrainRequests, index: int) -> Rates:
         """The learning rates of a client that makes all its steps."""

@@ -163,7 +163,7 @@ class TrainReplies(Sequence[TrainReply]):
 
     def picked(self, indices: Sequence[int]) -> TrainReplies:
         """Some of the replies, in the order of the indices."""
-        if len(indices) == len(self) and all(index == own for own, index in enumerate(indices)):
+        if [*indices] == [*range(len(self))]:
             return self
         held = self._held
         return TrainReplies(

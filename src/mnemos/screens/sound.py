@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +42,20 @@ class Asked(NamedTuple):
         steps = request.plan.local.round_steps(samples)
         steps = steps if request.steps is None else min(steps, request.steps)
         return cls(request.client, request.round, samples, steps)
+
+
+class Together(NamedTuple):
+    """`Asked` of several clients, as lists."""
+
+    clients: list[int]
+    rounds: list[int]
+    samples: list[int]
+    steps: list[int]
+
+    @property
+    def each(self) -> Iterator[Asked]:
+        """Of one client after the other."""
+        return map(Asked, *self)
 
 
 class _Kind(NamedTuple):
@@ -97,14 +111,14 @@ class Form:
             found[index] = None if fine else NOT_FINITE
         return found
 
-    def all_sound(self, updates: TrainReplies, asked: Sequence[Asked]) -> bool:
-        """Whether it shows at once that no update has a flaw; `asked`: of each.
+    def all_sound(self, updates: TrainReplies, asked: Together) -> bool:
+        """Whether it shows at once that no update has a flaw.
 
         Only columns, which an engine of this process makes, are looked at all at once.
         """
         if not updates.in_columns:
             return False
-        found, count = updates.columns, len(asked)
+        found, count = updates.columns, len(asked.clients)
         tensors = [found.delta, found.buffers, *(found.change.get(name) for name in self._change)]
         return (
             found.change.keys() == self._change.keys()
@@ -112,7 +126,7 @@ class Form:
                 kind.fits(tensor) and tensor.shape == (count, *kind.shape)  # type: ignore[union-attr]
                 for tensor, kind in zip(tensors, self._kinds, strict=True)
             )
-            and all(map(_as_asked, found.clients, found.rounds, found.samples, found.steps, asked))
+            and asked == Together(*map(list, (found.clients, found.rounds, found.samples, found.steps)))
             and bool((np.abs(found.losses) <= LARGEST_LOSS).all())
             and _clear(tensors)  # type: ignore[arg-type]
         )
@@ -153,12 +167,6 @@ def measurable(buffers: Tensor, layout: Layout) -> bool:
     values = buffers.cpu()  # at once from a device; they are small beside a model
     parts = ((values[..., slot.start : slot.stop], most) for slot, most in bounded)
     return all(bool(((part >= 0) & (part <= most)).all()) for part, most in parts)
-
-
-def _as_asked(client: int, round: int, samples: int, steps: int, asked: Asked) -> bool:
-    """Whether an update's numbers fit what was asked of its client."""
-    numbers = client == asked.client and round == asked.round
-    return numbers and _plausible(samples, asked.samples) and _plausible(steps, asked.steps)
 
 
 def _plausible(count: object, most: int) -> bool:

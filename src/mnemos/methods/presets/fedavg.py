@@ -43,11 +43,11 @@ class Samples(Single):
         """The number of training samples."""
         return Weight.of(float(update.samples))
 
-    def weigh_each(self, updates: TrainReplies, layout: Layout) -> Sequence[Weight]:
+    def numbers(self, updates: TrainReplies, layout: Layout) -> Sequence[float] | None:
         """The numbers of training samples."""
         if type(self).weigh is not Samples.weigh:  # a subclass weighs in its own way
-            return super().weigh_each(updates, layout)
-        return [Weight.of(float(samples)) for samples in updates.columns.samples]
+            return super().numbers(updates, layout)
+        return [float(samples) for samples in updates.columns.samples]
 
 
 @weightings.register("uniform")
@@ -61,11 +61,11 @@ class Uniform(Single):
         """One."""
         return Weight.of(1.0)
 
-    def weigh_each(self, updates: TrainReplies, layout: Layout) -> Sequence[Weight]:
+    def numbers(self, updates: TrainReplies, layout: Layout) -> Sequence[float] | None:
         """Ones."""
         if type(self).weigh is not Uniform.weigh:
-            return super().weigh_each(updates, layout)
-        return [Weight.of(1.0)] * len(updates)
+            return super().numbers(updates, layout)
+        return [1.0] * len(updates)
 
 
 @rules.register("mean")
