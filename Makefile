@@ -56,8 +56,9 @@ compiler:
 		echo "a C++ compiler is missing: install g++, or set CXX to its path" >&2; exit 1; \
 	fi
 
+# Three processes for two cores: what waits for other processes leaves a core to the others.
 test: lint docs chromium compiler
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+	$(BIN)/pytest --numprocesses 3 --dist worksteal
 
 format: dev
 	$(BIN)/ruff check --fix
