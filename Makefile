@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES = pyproject.toml constraints.txt
+# Compiled modules are kept: else each process that a test starts would compile all of Mnemos again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint docs format install dev chromium compiler clean
 
