@@ -32,7 +32,7 @@ from mnemos.faults.fault import Fault, faults
 from mnemos.federation.assembly import flow_of
 from mnemos.measures.measure import Measure, measures
 from mnemos.methods.method import methods
-from mnemos.methods.presets.fedavg import Uniform
+from mnemos.methods.weightings.uniform import Uniform
 from mnemos.models.model import models
 from mnemos.privacy.gaussian import SECRET
 from mnemos.screens.screen import screens

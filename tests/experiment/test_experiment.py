@@ -34,7 +34,9 @@ from mnemos.experiment.experiment import Experiment, load_experiment
 from mnemos.experiment.overrides import merge, parse_overrides, parse_yaml, read_yaml
 from mnemos.measures.measure import measures
 from mnemos.methods.method import methods
-from mnemos.methods.presets.fedavg import FedAvg, Samples, Uniform
+from mnemos.methods.presets.fedavg import FedAvg
+from mnemos.methods.weightings.samples import Samples
+from mnemos.methods.weightings.uniform import Uniform
 from mnemos.models.mlp import MLP
 from mnemos.models.model import models
 from mnemos.objectives.objective import Objective

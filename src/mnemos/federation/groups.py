@@ -23,7 +23,7 @@ from mnemos.common.devices import send
 from mnemos.data.dataset import Split
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
-from mnemos.faults.asking import Answers, Train, ask, by_engine
+from mnemos.faults.delivery import Answers, Train, ask, by_engine
 from mnemos.faults.misconduct import LAST, Misconduct
 from mnemos.federation.aggregation import Aggregation, Averaging
 from mnemos.federation.model_assignment import ModelAssignment

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
-from mnemos.faults.asking import Absent, Answers
+from mnemos.faults.delivery import Absent, Answers
 from mnemos.federation.client_states import ClientStates
 from mnemos.measures.measure import Record, Watch
 from mnemos.methods.exchange import Server, TrainReply

@@ -11,7 +11,7 @@ from mnemos.client.requests import TrainRequests, sizes
 from mnemos.client.trainer import intra_op
 from mnemos.client.workload import rates, workload
 from mnemos.experiment.experiment import Experiment
-from mnemos.faults.asking import Answers
+from mnemos.faults.delivery import Answers
 from mnemos.faults.misconduct import LAST
 from mnemos.federation.round import Check
 from mnemos.methods.exchange import Cohort, Rates, Server, State, TrainReply

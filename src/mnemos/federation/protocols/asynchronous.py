@@ -17,7 +17,7 @@ from mnemos.client.requests import TrainRequests
 from mnemos.clocks.event_schedule import EventSchedule, InFlight, Turn
 from mnemos.clocks.in_flight import ClientsInFlight, Versions
 from mnemos.engines.engine import Lost
-from mnemos.faults.asking import by_engine
+from mnemos.faults.delivery import by_engine
 from mnemos.federation.groups import Group
 from mnemos.federation.protocols.protocol import RoundProtocol
 from mnemos.federation.retries import spoilt

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from torch import Tensor
 
 from mnemos.methods.buffers import AverageBuffers
-from mnemos.methods.exchange import Aggregate, Fold, Server, State, TrainReply, Weight
+from mnemos.methods.exchange import Aggregate, Fold, Server, State
 from mnemos.methods.fold import WeightedMean
 from mnemos.methods.method import Method, methods
 from mnemos.methods.part import (
@@ -16,7 +15,6 @@ from mnemos.methods.part import (
     Correction,
     Rule,
     ServerStep,
-    Single,
     Weighting,
     buffer_policies,
     corrections,
@@ -24,48 +22,13 @@ from mnemos.methods.part import (
     server_steps,
     weightings,
 )
-from mnemos.methods.replies import TrainReplies
+from mnemos.methods.weightings.samples import Samples
 from mnemos.vector import Layout
 
 
 @corrections.register("none")
 class NoCorrection(Correction):
     """Leaves the gradient as it is."""
-
-
-@weightings.register("samples")
-class Samples(Single):
-    """By the number of training samples: aₖ = nₖ."""
-
-    plain = True
-
-    def weigh(self, update: TrainReply, layout: Layout) -> Weight:
-        """The number of training samples."""
-        return Weight.of(float(update.samples))
-
-    def numbers(self, updates: TrainReplies) -> Sequence[float] | None:
-        """The numbers of training samples."""
-        if type(self).weigh is not Samples.weigh:  # a subclass weighs in its own way
-            return None
-        return [float(samples) for samples in updates.columns.samples]
-
-
-@weightings.register("uniform")
-class Uniform(Single):
-    """All clients alike: aₖ = 1."""
-
-    plain = True
-    equal = True
-
-    def weigh(self, update: TrainReply, layout: Layout) -> Weight:
-        """One."""
-        return Weight.of(1.0)
-
-    def numbers(self, updates: TrainReplies) -> Sequence[float] | None:
-        """Ones."""
-        if type(self).weigh is not Uniform.weigh:
-            return None
-        return [1.0] * len(updates)
 
 
 @rules.register("mean")

@@ -10,7 +10,8 @@ from torch import Tensor
 from mnemos.methods.exchange import Aggregate, Client, Finished, Server, State
 from mnemos.methods.method import methods
 from mnemos.methods.part import Correction, Weighting, corrections, weightings
-from mnemos.methods.presets.fedavg import FedAvg, Uniform
+from mnemos.methods.presets.fedavg import FedAvg
+from mnemos.methods.weightings.uniform import Uniform
 from mnemos.vector import Layout
 
 _H = "feddyn.h"

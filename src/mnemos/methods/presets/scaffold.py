@@ -31,8 +31,9 @@ from mnemos.methods.part import (
     server_steps,
     weightings,
 )
-from mnemos.methods.presets.fedavg import FedAvg, Uniform
+from mnemos.methods.presets.fedavg import FedAvg
 from mnemos.methods.presets.fedopt import ServerSgd
+from mnemos.methods.weightings.uniform import Uniform
 from mnemos.objectives.objective import Loss
 from mnemos.optim.local import Local
 from mnemos.optim.sgd import Sgd

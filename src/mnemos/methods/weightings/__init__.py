@@ -1,1 +1,1 @@
-"""Weightings that belong to no single method. The interface is `methods.part.Weighting`."""
+"""Weightings that several methods use; others are in presets. See `methods.part.Weighting`."""

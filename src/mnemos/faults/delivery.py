@@ -1,4 +1,4 @@
-"""Asking clients to train: the engine trains them, and simulated faults act on what they send."""
+"""How updates get from clients to the server: the engine trains, and simulated faults change what is sent."""
 
 from __future__ import annotations
 
