@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -183,10 +184,12 @@ class Group:
         """
         before = ctx.servers[self.index]
         result, watches = GroupResult(before), self._watches(ctx, broadcasts)
+        waiting = iter(answers)
+        first = next(waiting, None)  # only now is it known which engine `auto` takes
         # Where the engine's last bits are vmap's, sums may be taken in another order as well.
         together = ctx.runner.plan.arithmetic.vmap
         aggregation = self.aggregation(ctx.round, before, len(broadcasts), together=together)
-        for answer in answers:
+        for answer in () if first is None else chain((first,), waiting):
             result.bytes_up += 0 if answer.update is None else self.bytes_up(answer.update)
             update = result.take(ctx.round, answer)
             if update is None:
