@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from mnemos.engines.auto import AutoRunner
+from mnemos.engines.vmap import Vmap
 from mnemos.errors import ConfigError, DataError
 from mnemos.federation.federation import Federation
 from mnemos.measures.accuracy import ClassAccuracy
@@ -42,6 +44,18 @@ def test_every_round_gives_the_models_bits(name, tmp_path):
             assert torch.equal(replay.federation.server.buffers, federation.server.buffers)
             assert played.records == outcome.records
             assert len(played.records) == sum(row["round"] == round for row in recorded) or round == 1
+
+
+def test_a_run_whose_engine_chose_vmap(tmp_path, monkeypatch):
+    """`auto` chooses when it gets the first cohort; that round is summed as all others are."""
+    monkeypatch.setattr(AutoRunner, "_choose", lambda self, _cohort: self._take(Vmap(), "for the test"))
+    # As small as in the first minutes of a user: of larger ones, sums in both orders may be the same.
+    changes = {"model": {"name": "mlp", "hidden": [4]}, "local": {"steps": 1}, "rounds": 3}
+    run = made(tmp_path, 1, engine="auto", **changes)
+    assert run.load_engine().name == "vmap"
+    with replaying(run) as replay:
+        for _ in range(3):
+            replay.advance()  # which compares with each round's model
 
 
 def test_one_in_n_is_kept(tmp_path):

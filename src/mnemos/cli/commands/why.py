@@ -125,7 +125,7 @@ def _stayed_out(answer: Answer) -> Table:
     """The accuracy without each client that was asked about, and what its updates have cost by that."""
     last = answer.stayed_out[0].last
     table = Table("stayed out", f"after round {last}", "cost, points", "on average", box=None)
-    for one in answer.stayed_out:
-        costs = (f"{100 * float(cost):+z.1f}" for cost in (one.cost, one.mean_cost))
-        table.add_row(f"client {one.client}", f"{float(one.after):.1%}", *costs)
+    for absence in answer.stayed_out:
+        costs = (f"{100 * float(cost):+z.1f}" for cost in (absence.cost, absence.mean_cost))
+        table.add_row(f"client {absence.client}", f"{float(absence.after):.1%}", *costs)
     return table

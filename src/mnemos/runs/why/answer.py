@@ -134,15 +134,15 @@ class Answer:
             "shares": [asdict(share) for found in self.shares.values() for share in found],
             "stayed_out": [
                 {
-                    "client": one.client,
-                    "last": one.last,
-                    "after": float(one.after),
-                    "cost": float(one.cost),
-                    "mean_cost": float(one.mean_cost),
-                    "right": dict(one.right),
-                    "ended": one.ended,
+                    "client": absence.client,
+                    "last": absence.last,
+                    "after": float(absence.after),
+                    "cost": float(absence.cost),
+                    "mean_cost": float(absence.mean_cost),
+                    "right": dict(absence.right),
+                    "ended": absence.ended,
                 }
-                for one in self.stayed_out
+                for absence in self.stayed_out
             ],
             "note": self.note,
         }

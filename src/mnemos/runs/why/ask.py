@@ -115,7 +115,7 @@ def _staying_out(answer: Answer, replay: Replay, question: Question, on: On, fir
     """The answer with what would have been without each client that the question names."""
     samples = Samples(replay.federation, on, answer.subject)
     found = [stayed_out(replay, client, first, answer.accounts, samples) for client in question.stay_out]
-    return replace(answer, stayed_out=ranked([one for one in found if one is not None]))
+    return replace(answer, stayed_out=ranked([absence for absence in found if absence is not None]))
 
 
 def _answer(run: Run, question: Question, ledger: dict[int, Accounts]) -> Answer:

@@ -76,4 +76,4 @@ def stayed_out(
 
 def ranked(found: Collection[StayedOut]) -> tuple[StayedOut, ...]:
     """The clients whose updates have cost most over the rounds first."""
-    return tuple(sorted(found, key=lambda one: (one.mean_cost, one.cost), reverse=True))
+    return tuple(sorted(found, key=lambda absence: (absence.mean_cost, absence.cost), reverse=True))

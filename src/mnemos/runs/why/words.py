@@ -45,22 +45,22 @@ def in_words(answer: Answer) -> str:
         sentences.append(f"What clients' updates have cost in {over}: {named}.")
     elif answer.shares:
         sentences.append("No client's update has cost accuracy by itself.")
-    sentences += [_stayed_out(one, rounds[0], subject) for one in answer.stayed_out[:_NAMED]]
+    sentences += [_stayed_out(absence, rounds[0], subject) for absence in answer.stayed_out[:_NAMED]]
     return _with_note(" ".join(sentences), answer.note)
 
 
-def _stayed_out(one: StayedOut, first: int, subject: str) -> str:
+def _stayed_out(absence: StayedOut, first: int, subject: str) -> str:
     """What would have been without any of a client's updates."""
-    account = one.accounts[one.last]
+    account = absence.accounts[absence.last]
     name = subject[0].lower() + subject[1:]
-    mean = one.mean_cost
+    mean = absence.mean_cost
     average = f"{points(mean)} {'more' if mean > 0 else 'less'}" if mean else "the same"
     sentence = (
-        f"Had client {one.client} stayed out of rounds {first} to {one.last}, {name} would be at "
-        f"{percent(one.right[one.last], account.samples)} after them instead of "
+        f"Had client {absence.client} stayed out of rounds {first} to {absence.last}, {name} would be at "
+        f"{percent(absence.right[absence.last], account.samples)} after them instead of "
         f"{percent(account.after, account.samples)}, and on average over these rounds at {average}."
     )
-    return f"{sentence} It can't be told further ({one.ended})." if one.ended else sentence
+    return f"{sentence} It can't be told further ({absence.ended})." if absence.ended else sentence
 
 
 def _fall(answer: Answer, subject: str) -> str:
