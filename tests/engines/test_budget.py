@@ -86,10 +86,10 @@ def counted(engine, method, clients, epochs):
     ("engine", "method", "per_client", "per_step"),
     [
         # On `vmap` a step is one of all clients together; on `serial` it is one client's.
-        ("vmap", "fedavg", (148, 3), (184, 69)),
-        ("vmap", "scaffold", (210, 33), (189, 71)),
-        ("serial", "fedavg", (1383, 322), (209, 59)),
-        ("serial", "scaffold", (1493, 366), (215, 61)),
+        ("vmap", "fedavg", (21, 2), (182, 69)),
+        ("vmap", "scaffold", (59, 30), (187, 71)),
+        ("serial", "fedavg", (1514, 320), (213, 59)),
+        ("serial", "scaffold", (1626, 364), (219, 61)),
     ],
 )
 def test_a_round_costs_no_more_than_it_did(engine, method, per_client, per_step):

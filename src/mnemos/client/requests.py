@@ -140,7 +140,7 @@ class Column(NamedTuple):
         return cls(value, dict.fromkeys(value) if isinstance(value, dict) else None)
 
     def rows(self, count: int) -> Tensor:
-        """The tensor with a row for each of so many clients."""
+        """The tensor with a row for each of `count` clients."""
         value: Tensor = self.value
         return value if self.dim == 0 else value.expand(count, *value.shape)
 

@@ -97,7 +97,7 @@ class Averaging:
         if numbers is None:
             weights = [weighting.weigh(update, self._layout) for update in updates]
             single = [own.parameters for own in weights if own.parameters is own.buffers]
-            numbers = [number for number in single if isinstance(number, float)]
+            numbers = [weight for weight in single if isinstance(weight, float)]
             if len(numbers) < len(updates):
                 for update, weight in zip(updates, weights, strict=True):
                     self._fold.add(update, weight)

@@ -63,17 +63,17 @@ class Screening:
         """Why updates can't be used, from each update by itself, by their indices in each of the answers."""
         found: list[dict[int, str]] = [{} for _ in part]
         single: list[tuple[int, int, TrainReply, Asked, bool]] = []
-        for place, some in enumerate(part):
+        for block, some in enumerate(part):
             if some.updates is None:
                 continue
             asked = known.asked(some.requests)
             if not (some.trained and self._form.all_sound(some.updates, asked)):
                 each = enumerate(zip(some.updates, asked.each, strict=True))
-                single += [(place, index, update, own, some.trained) for index, (update, own) in each]
+                single += [(block, index, update, own, some.trained) for index, (update, own) in each]
         flaws = self._form.flaws([own[2:] for own in single])
-        for (place, index, *_), flaw in zip(single, flaws, strict=True):
+        for (block, index, *_), flaw in zip(single, flaws, strict=True):
             if flaw is not None:
-                found[place][index] = flaw
+                found[block][index] = flaw
         for some, reasons in zip(part, found, strict=True):
             if some.updates is not None:
                 reasons |= self._implausible(some, some.updates, reasons, known)

@@ -159,6 +159,17 @@ class Weight(NamedTuple):
         """The same weight for all parameters and buffers."""
         return cls(weight, weight)
 
+    def over(self, mean: Weight) -> Weight:
+        """The weight divided by the cohort's mean weight; 1 where all weights are 0."""
+        return Weight(*(_share(value, own) for value, own in zip(self, mean, strict=True)))
+
+
+def _share(value: Tensor | float, mean: Tensor | float) -> Tensor | float:
+    """A weight divided by the cohort's mean weight; 1 where all weights are 0."""
+    if isinstance(mean, Tensor):
+        return torch.where(mean > 0, value / mean, 1.0)
+    return value / mean if mean > 0 else 1.0
+
 
 @dataclass(frozen=True)
 class Cohort:

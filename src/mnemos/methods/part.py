@@ -249,16 +249,8 @@ class Single(Weighting):
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
         """The weights by `weigh`, normalised."""
         weights = [self.weigh(update, cohort.layout) for update in cohort.updates]
-        sums = [sum(column) / len(weights) for column in zip(*weights, strict=True)]
-        for weight in weights:
-            yield Weight(*(_share(value, mean) for value, mean in zip(weight, sums, strict=True)))
-
-
-def _share(value: Tensor | float, mean: Tensor | float) -> Tensor | float:
-    """A weight divided by the cohort's mean weight; 1 where all weights are 0."""
-    if isinstance(mean, Tensor):
-        return torch.where(mean > 0, value / mean, 1.0)
-    return value / mean if mean > 0 else 1.0
+        mean = Weight(*(sum(column) / len(weights) for column in zip(*weights, strict=True)))
+        yield from (weight.over(mean) for weight in weights)
 
 
 class Rule(MethodPart):
