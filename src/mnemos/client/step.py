@@ -55,7 +55,7 @@ class Trainees(ABC):
     optimizer: State
     """The state of the clients' optimisers."""
     losses: Tensor
-    """The sum of the losses of each client's samples so far, or what `loss_reader` can make it of."""
+    """The sum of the losses of each client's samples so far; on a device, what `loss_reader` makes it of."""
 
     @property
     @abstractmethod

@@ -151,7 +151,7 @@ class VmapRunner(DeviceRunner):
             yield beside.train(self, list(cohort))
 
     def train_alone(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReplies]:
-        """The same without those of runs that go on beside this one."""
+        """Train a cohort without the cohorts of runs that go on beside this one."""
         cohort = cohort if isinstance(cohort, TrainRequests) else list(cohort)
         with intra_op(self.plan.arithmetic.intra_op):
             if self._pool is not None:

@@ -119,12 +119,12 @@ class TrainReply:
     samples: int
     steps: int
     loss: float
-    """Mean training loss over the samples seen."""
+    """Mean training loss over the samples seen; NaN of a client that only pretends to have trained."""
     delta: Tensor
     """The change of the model: y − x."""
     buffers: Tensor
     change: State
-    """What the method's parts upload beside the model."""
+    """What the method's parts upload beside Δ, such as the change of a control variate."""
     state: State
     """What the client will remember; it stays where the client runs."""
 

@@ -39,7 +39,7 @@ from mnemos.vector import Layout
 class MethodPart(Part):
     """A part of a method. It can keep state at the server and at clients, add to messages, and act in steps.
 
-    All of this is optional: a method that a part doesn't override isn't called. The names of a part's state
+    All of this is optional: a function that a part doesn't override isn't called. The names of a part's state
     start with the part's own name, so that no other part uses them.
     """
 
@@ -50,7 +50,7 @@ class MethodPart(Part):
     takes_models: ClassVar[bool] = False
     """Whether it assumes that x + Δ is a client's model, or that Δ is the sum of its steps."""
     changes_samples: ClassVar[bool] = False
-    """Whether it changes the numbers of samples by small amounts, as only numbers can be."""
+    """Whether it perturbs samples' values, which must be numbers then, and not token ids."""
     by_parameter: ClassVar[bool] = False
     """Whether `correct` and `upload` treat each parameter by itself: they may be given many clients at once.
 
