@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mnemos.faults.asking import _neighbours
+from mnemos.faults.delivery import _neighbours
 from mnemos.methods.exchange import TrainReply
 from mnemos.methods.replies import Columns, TrainReplies
 
