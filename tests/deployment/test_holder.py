@@ -57,6 +57,7 @@ CASES = {
             {"name": "task-forgetting", "on": "validation"},
         ],
     },
+    "ledger": {"measures": [{"name": "ledger", "every": 2}]},
     "accuracies on validation": {
         "stream": {"name": "tasks", "tasks": 3},
         "measures": ["class-accuracy", {"name": "continual", "on": "validation"}, "task-forgetting"],

@@ -129,9 +129,7 @@ def resume_command(run: Run, options: Sequence[str] = ()) -> str:
 
     It can be pasted into a shell. `options` are added to `mnemos federate serve`.
     """
-    from mnemos.engines.flower import Flower
-
-    federated = isinstance(run.experiment.engine, Flower)
+    federated = run.experiment.engine.remote
     words = ["federate", "serve", str(run.path), *options] if federated else ["resume", str(run.path)]
     return shlex.join(["mnemos", *words])
 

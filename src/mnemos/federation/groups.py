@@ -8,36 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mnemos.client.evaluation import evaluating_a_client
-from mnemos.client.messages import Plan, TrainRequest
+from mnemos.client.messages import Plan
 from mnemos.client.reply import kept
+from mnemos.client.requests import TrainRequests
 from mnemos.common.devices import send
 from mnemos.data.dataset import Split
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
-from mnemos.faults.asking import Answer, Train, ask, counted
+from mnemos.faults.asking import Answers, Train, ask, by_engine
 from mnemos.faults.misconduct import LAST, Misconduct
 from mnemos.federation.aggregation import Aggregation, Averaging
 from mnemos.federation.model_assignment import ModelAssignment
 from mnemos.federation.population import Population
+from mnemos.federation.requests import BUFFERS, requests_to
 from mnemos.federation.round import Attempt, GroupResult, RoundContext
 from mnemos.federation.screening import Screening
 from mnemos.measures.evaluate import Evaluator, Judge
 from mnemos.measures.measure import Measure, Opening, Scores, Watch
 from mnemos.methods.exchange import Broadcast, Occasion, Server, State, TrainReply
+from mnemos.methods.replies import Columns, TrainReplies
 from mnemos.privacy.gaussian import Mechanism
 from mnemos.screens import guard
 from mnemos.screens.sound import Form
 from mnemos.vector import Layout
-
-_BUFFERS = "buffers"
 
 
 class Group:
@@ -118,7 +119,7 @@ class Group:
         attempt: Attempt,
         memory: State,
         train: Train | None = None,
-    ) -> Iterator[Answer]:
+    ) -> Iterator[Answers]:
         """Ask clients to train, screen their updates, and yield the answers in the order of the broadcasts.
 
         `memory`: what screens and bad clients remember; both add. `train`: called instead of the engine's.
@@ -126,57 +127,34 @@ class Group:
         requests = self.requests(ctx, broadcasts, attempt.steps)
         absent = {**attempt.absent, **dict.fromkeys(ctx.without)}
         if train is None:
-            train = counted(ctx.runner.run, sum(client not in absent for client in broadcasts))
+            present = len(broadcasts) if not absent else sum(client not in absent for client in broadcasts)
+            train = by_engine(ctx.runner, present)
         answers = ask(train, requests, absent, self.misconduct, memory)
         return self._screening.screen(answers, ctx.servers[self.index], memory, ctx.checks)
 
     def requests(
         self, ctx: RoundContext, broadcasts: Mapping[int, Broadcast], steps: Mapping[int, int]
-    ) -> Iterator[TrainRequest]:
-        """The requests to all clients that have samples; each is made when the engine asks for it.
+    ) -> TrainRequests:
+        """The requests to all clients that have samples; each is made when it is looked at.
 
         `steps`: how many steps each client makes that has to stop early.
         """
-        plan = self.plan.model_copy(update={"arithmetic": ctx.runner.plan.arithmetic})
-        fresh = self.method.client_state(self.layout)
-        held_back = self.flow.assignment.validation > 0
-        nothing = torch.zeros(0, dtype=torch.int64)
-        assignment, flow, met, present = self.flow.assignment, self.flow.if_asked, _Tensors(), _Tensors()
-        for client, broadcast in broadcasts.items():
-            round = broadcast.round
-            model, buffers = self.start(broadcast, client)
-            state = fresh
-            if client in ctx.client_states:
-                state = ctx.client_states[client]
-                buffers = state.pop(_BUFFERS, buffers)
-            samples = flow.samples(client, round)
-            if not len(samples):
-                continue  # a stream may leave a client without data for a while
-            yield TrainRequest(
-                plan=plan,
-                round=round,
-                client=client,
-                model=model,
-                buffers=buffers,
-                received=broadcast.received,
-                state=self._sent_state(state, ctx),
-                samples=torch.from_numpy(np.ascontiguousarray(samples)),
-                held_out=torch.from_numpy(assignment.held_out(client)) if held_back else nothing,
-                met=met(flow.met(client, round)),
-                present=present(flow.present(client, round)),
-                noise=0.0 if assignment.noise is None else float(assignment.noise[client]),
-                label_map=self.misconduct.label_map(client),
-                steps=steps.get(client),
-                trigger=self.misconduct.trigger(client),
-            )
+        return requests_to(self, ctx, broadcasts, steps)
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether clients that are sent the same differ in samples and in the method's memory alone."""
+        same_data = self.flow.assignment.noise is None and not self.flow.if_asked.tasks
+        same_memory = not (self.plan.local.keeps or self.method.buffers.local)
+        return same_data and same_memory and not self.misconduct.changes_data
 
     def aggregate(
         self,
         ctx: RoundContext,
         broadcasts: Mapping[int, Broadcast],
-        answers: Iterable[Answer],
+        answers: Iterable[Answers],
         memory: State,
-        discount: Callable[[TrainReply], TrainReply] = lambda update: update,
+        discount: Callable[[TrainReply], TrainReply] | None = None,
     ) -> GroupResult:
         """Watch, weigh and fold updates as they arrive; hold what their clients will remember.
 
@@ -189,17 +167,16 @@ class Group:
         # Where the engine's last bits are vmap's, sums may be taken in another order as well.
         together = ctx.runner.plan.arithmetic.vmap
         aggregation = self.aggregation(ctx.round, before, len(broadcasts), together=together)
-        for answer in answers:
-            result.bytes_up += 0 if answer.update is None else self.bytes_up(answer.update)
-            update = result.take(ctx.round, answer)
-            if update is None:
+        for some in answers:
+            result.bytes_up += sum(map(self.bytes_up, some.sent))
+            updates = result.take(ctx.round, some)
+            if not updates:
                 continue
-            if watches[update.client]:
+            for update in updates if ctx.measured and self.experiment.watching else ():
                 self._show(update, broadcasts[update.client], watches[update.client])
-            aggregation.add(discount(update))
-            if answer.trained:  # a client that only pretends has no loss and no state
-                ctx.client_states.hold(update.client, self._remembered(update.state, update.buffers))
-                result.trained_on(ctx.round, update)
+            aggregation.add(updates if discount is None else updates.each(discount))
+            if some.trained:  # a client that only pretends has no loss and no state
+                self._hold(ctx, updates)
         if result.used or self._mechanism is not None:  # with privacy, noise alone is a step, too
             server, records = aggregation.result(ctx.round)
             result.server = replace(server, screens=memory)
@@ -209,6 +186,15 @@ class Group:
         different = {id(watch): watch for several in watches.values() for watch in several}
         result.watches = [*different.values()]
         return result
+
+    def _hold(self, ctx: RoundContext, updates: TrainReplies) -> None:
+        """Hold what clients will remember."""
+        if updates.in_columns:
+            found = updates.columns
+            ctx.client_states.hold_all(found.clients, self._remembered(found.state, found.buffers))
+            return
+        for update in updates:
+            ctx.client_states.hold(update.client, self._remembered(update.state, update.buffers))
 
     def _watches(self, ctx: RoundContext, broadcasts: Mapping[int, Broadcast]) -> dict[int, list[Watch]]:
         """The watches that see each client's model; clients that start from the same model share them."""
@@ -302,14 +288,14 @@ class Group:
 
     def _remembered(self, state: State, buffers: Tensor) -> State:
         """What is kept for a client: the method's state, and its buffers if they stay with the client."""
-        return {**state, _BUFFERS: buffers} if self.method.buffers.local else state
+        return {**state, BUFFERS: buffers} if self.method.buffers.local else state
 
-    def _sent_state(self, state: State, ctx: RoundContext) -> State:
+    def sent_state(self, state: State, ctx: RoundContext) -> State:
         """The client's state as its request contains it."""
         return state
 
-    def bytes_up(self, update: TrainReply) -> int:
-        """Bytes that a client sends to the server."""
+    def bytes_up(self, update: TrainReply | Columns) -> int:
+        """Bytes that a client sends to the server, or all clients of some columns."""
         always = update.delta.nbytes + (_bytes(*update.change.values()) if update.change else 0)
         return always + (update.buffers.nbytes if self.method.buffers.sent else 0)
 
@@ -323,19 +309,7 @@ class Group:
         return self.layout
 
 
-class _Tensors:
-    """Arrays as tensors; an array that is the same object as the one before is the same tensor."""
-
-    def __init__(self) -> None:
-        self._last: tuple[NDArray[np.bool_], Tensor] | None = None
-
-    def __call__(self, array: NDArray[np.bool_]) -> Tensor:
-        if self._last is None or self._last[0] is not array:
-            self._last = array, torch.from_numpy(array)
-        return self._last[1]
-
-
-def _begun(answers: Iterable[Answer]) -> Iterator[Answer]:
+def _begun(answers: Iterable[Answers]) -> Iterator[Answers]:
     """The answers, the first of which has been asked for: `auto` chooses its engine by then."""
     rest = iter(answers)
     return chain([first for first in [next(rest, None)] if first is not None], rest)

@@ -116,8 +116,18 @@ def _settings(reading: RunReading) -> Settings:
     without = parent.get("without")
     if without:
         words.append(f"without {', '.join(map(str, without))}")
-        settings["faults"] = [fault for fault in settings["faults"] if fault.get("name") != "absent"]
+        settings["faults"] = _without_absent(settings["faults"], without)
     return {**settings, "branch": " ".join(words)}
+
+
+def _without_absent(faults: Sequence[Settings], without: Sequence[int]) -> list[Settings]:
+    """Faults without the last of the kind `absent` with these clients, which is what a branch adds."""
+    kept = list(faults)
+    for index in reversed(range(len(kept))):
+        if kept[index].get("name") == "absent" and kept[index].get("who") == sorted(set(without)):
+            del kept[index]
+            break
+    return kept
 
 
 def no_code(experiment: Experiment) -> str:

@@ -1,13 +1,16 @@
 """The search: its space, its rungs, successive halving, and going on after a kill."""
 
+import json
+
+import optuna
 import pytest
 from tiny_federation import BASE
 
 from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment.experiment import load_experiment
 from mnemos.studies.advise.pilots import Pilots
-from mnemos.studies.advise.search import Search, SearchGoal, rungs_for
-from mnemos.studies.advise.space import default_space, space_of
+from mnemos.studies.advise.search import DATABASE, Search, SearchGoal, rungs_for
+from mnemos.studies.advise.space import Space, default_space, space_of
 from mnemos.studies.advise.tuning import goal_of
 from mnemos.studies.study import Study
 
@@ -144,6 +147,54 @@ def shown(found):
         )
         for one in found.candidates
     ]
+
+
+def trials(folder):
+    """Each trial of the search in a folder: its parameters, its state, and how often it was judged."""
+    storage = f"sqlite:///{folder / DATABASE}"
+    (name,) = optuna.get_all_study_names(storage)
+    study = optuna.load_study(study_name=name, storage=storage)
+    return [
+        (json.dumps(one.params), one.state.name, len(one.intermediate_values)) for one in study.get_trials()
+    ]
+
+
+def test_a_candidate_that_is_drawn_again_counts_once(tmp_path):
+    """Of twelve, each is judged by one trial and named by one sentence; draws of the same again fail."""
+    said, rates = [], [0.5, *(10.0**-power for power in range(3, 14))]
+    study = {**GOOD, "list": [{"local.lr": rate} for rate in rates], "seeds": [1]}
+    found = searched(tmp_path, study, said.append)
+    assert sorted(one.changes["local.lr"] for one in found.candidates) == sorted(rates)
+    assert len(said) == len(set(said)) == 12 + 1, "with the finalists' seed"
+    drawn = trials(tmp_path)
+    judged = [params for params, _, times in drawn if times]
+    assert sorted(judged) == sorted(set(judged))
+    assert len(judged) == 12
+    again = [(state, times) for params, state, times in drawn if params not in judged or not times]
+    assert again, "nothing was drawn twice, so this test shows nothing"
+    assert set(again) == {("FAIL", 0)}
+
+
+def test_what_was_not_tried_is_drawn_when_the_sampler_repeats_itself(tmp_path, monkeypatch):
+    """A sampler that always draws the first of six: after three repeats each, the others have their turn."""
+
+    def first(self, study, trial, name, distribution):
+        return distribution.choices[0]
+
+    monkeypatch.setattr(optuna.samplers.TPESampler, "sample_independent", first)
+    study = {**GOOD, "list": [{"local.lr": 10.0**-power} for power in range(1, 7)], "seeds": [1]}
+    found = searched(tmp_path, study)
+    assert len(found.candidates) == 6
+    states = [state for _, state, _ in trials(tmp_path)]
+    assert len(states) == 1 + 5 * (3 + 1)
+    assert [state == "FAIL" for state in states[1:5]] == [True, True, True, False]
+
+
+def test_equal_choices_are_one(tmp_path):
+    space = Space({}, variants=({"local.lr": 0.5},) * 3)
+    found = Search(SearchGoal(load_experiment(BASE), space, (1,)), tmp_path, 600).run()
+    assert len(found.candidates) == 1
+    assert len(trials(tmp_path)) == 1 + 3
 
 
 @pytest.mark.parametrize("after", [2, 5, 10])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment.experiment import Experiment
 from mnemos.runs.run import BusyError
 from mnemos.studies.advise.budget import Budget, BudgetSpentError
+from mnemos.studies.advise.draws import Draws, key
 from mnemos.studies.advise.pilots import Pilot, Pilots, check, check_pilots
 from mnemos.studies.advise.space import Space
 from mnemos.studies.estimate import estimate
@@ -103,14 +105,23 @@ class Search:
     """One search in a folder."""
 
     def __init__(
-        self, goal: SearchGoal, folder: Path, budget: float, say: Callable[[str], None] | None = None
+        self,
+        goal: SearchGoal,
+        folder: Path,
+        budget: float,
+        say: Callable[[str], None] | None = None,
+        began: float | None = None,
     ) -> None:
-        """`budget` is in seconds, over all calls; `say` is told in a sentence what each trial has shown."""
-        self._optuna = require("optuna", "optuna", "tune")
+        """`budget` is in seconds, over all calls; `say` is told in a sentence what each trial has shown.
+
+        `began` is when this call began, by `time.monotonic`; None: now.
+        """
+        began = time.monotonic() if began is None else began
+        require("optuna", "optuna", "tune")
         check_pilots(goal.base)
         make_folder(folder)
         self.goal, self._folder, self._say = goal, folder, say or (lambda _: None)
-        self._budget = Budget(budget, folder / f"{goal.key}.time.json")
+        self._budget = Budget(budget, folder / f"{goal.key}.time.json", began)
         self.rungs = self._rungs(folder / f"{goal.key}.rungs.json")
         self._pilots = Pilots(folder, self.rungs, self._budget)
         self._candidates: dict[str, Candidate] = {}
@@ -153,52 +164,36 @@ class Search:
     # --- successive halving ---
 
     def _search(self) -> None:
-        study = self._study()
-        for frozen in study.get_trials(deepcopy=False):
-            if frozen.state.is_finished():
-                self._remember(frozen)
-        waiting = (self._optuna.trial.TrialState.RUNNING,)
-        for frozen in study.get_trials(deepcopy=False, states=waiting):  # of a call that was killed
-            known = self._optuna.trial.Trial(study, frozen._trial_id)
-            self._try(study, known, max(frozen.intermediate_values, default=0))
-        most = min(self.goal.space.most or MOST, self.goal.space.size)
-        while len(self._candidates) < most and (number := len(study.trials)) < 3 * MOST:
+        space, base = self.goal.space, self.goal.base
+        rungs = self.rungs[0], ETA
+        draws = Draws(space, base.seed, self._folder / DATABASE, self.goal.key, rungs)
+        for changes, reached in draws.finished():
+            candidate = self._candidate(changes)
+            if candidate.experiment is not None and reached:  # its run's directory says what it has shown
+                self._note(candidate, self._pilots.reach(candidate.experiment, reached))
+        for trial, reported in draws.unfinished():
+            self._try(draws, trial, reported)
+        most = min(space.most or MOST, space.size)
+        while len(self._candidates) < most:
             if self._candidates and self._budget.used > _SHARE * self._budget.seconds:
                 return
-            # A generator for each trial: then a search that was killed draws what it would have drawn.
-            study.sampler = self._optuna.samplers.TPESampler(
-                seed=self.goal.base.seed + number, n_startup_trials=8
-            )
-            self._try(study, study.ask())
+            trial = draws.next(self._candidates)
+            if trial is None:
+                return
+            self._try(draws, trial)
 
-    def _study(self) -> Any:
-        optuna = self._optuna
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        storage = optuna.storages.RDBStorage(
-            f"sqlite:///{self._folder.absolute() / DATABASE}", engine_kwargs={"connect_args": {"timeout": 60}}
-        )
-        pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=self.rungs[0], reduction_factor=ETA)
-        study = optuna.create_study(
-            storage=storage,
-            study_name=self.goal.key,
-            load_if_exists=True,
-            direction="maximize",
-            pruner=pruner,
-        )
-        if not study.trials:
-            for changes in self.goal.space.first:
-                study.enqueue_trial(self.goal.space.params(changes))
-        return study
-
-    def _try(self, study: Any, trial: Any, reported: int = 0) -> None:
+    def _try(self, draws: Draws, trial: Any, reported: int = 0) -> None:
         """Run a trial from rung to rung, until it is pruned or has done the last.
 
         `reported` is the rung that an earlier call, which was killed, has reported last.
         """
-        states = self._optuna.trial.TrialState
-        candidate = self._candidate(self.goal.space.draw(trial))
+        changes = self.goal.space.draw(trial)
+        if key(changes) in self._candidates:
+            draws.repeated(trial)
+            return
+        candidate = self._candidate(changes)
         if candidate.experiment is None:
-            study.tell(trial, state=states.PRUNED)
+            draws.stopped(trial)
             return
         for rung in self.rungs:
             try:
@@ -207,42 +202,31 @@ class Search:
                 raise
             except MnemosError as error:  # such as a run that pauses; others may go well
                 candidate.reason = str(error)
-                study.tell(trial, state=states.PRUNED)
+                draws.stopped(trial)
                 return
             self._note(candidate, pilot)
-            value = self.goal.value(pilot)
             if rung < reported:
                 continue
             if rung > reported:
-                trial.report(value, rung)
+                trial.report(self.goal.value(pilot), rung)
             if pilot.accuracy is None or (rung < self.rungs[-1] and trial.should_prune()):
-                study.tell(trial, state=states.PRUNED)
+                draws.stopped(trial)
                 self._say(f"{name_of(candidate.changes)}: {_so_far(pilot)}, stopped")
                 return
-        study.tell(trial, value)
+        draws.completed(trial, self.goal.value(pilot))
         self._say(f"{name_of(candidate.changes)}: {_so_far(pilot)}")
-
-    def _remember(self, frozen: Any) -> None:
-        """Read what a trial of an earlier call has shown from its run's directory."""
-        # A fixed trial has every parameter that the space asks for, and draws none.
-        drawn = self._optuna.trial.FixedTrial(frozen.params) if frozen.params else None
-        if drawn is None:
-            return
-        candidate = self._candidate(self.goal.space.draw(drawn))
-        if candidate.experiment is not None and frozen.intermediate_values:
-            self._note(candidate, self._pilots.reach(candidate.experiment, max(frozen.intermediate_values)))
 
     def _candidate(self, changes: Changes) -> Candidate:
         """The candidate of some changes, the same one if it was drawn before."""
-        key = json.dumps(changes, sort_keys=True)
-        if key not in self._candidates:
+        name = key(changes)
+        if name not in self._candidates:
             try:
                 experiment = self.goal.base.override(changes)
                 check(experiment)
-                self._candidates[key] = Candidate(changes, experiment)
+                self._candidates[name] = Candidate(changes, experiment)
             except ConfigError as error:
-                self._candidates[key] = Candidate(changes, None, reason=str(error))
-        return self._candidates[key]
+                self._candidates[name] = Candidate(changes, None, reason=str(error))
+        return self._candidates[name]
 
     def _note(self, candidate: Candidate, pilot: Pilot) -> None:
         if candidate.pilot is None or pilot.rounds >= candidate.pilot.rounds:
