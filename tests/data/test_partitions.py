@@ -584,7 +584,8 @@ def test_natural_takes_some_owners_at_random() -> None:
 @pytest.mark.parametrize(
     ("owners", "options", "sentence"),
     [
-        (None, {}, "name: found 'natural'; this data set does not say who its samples belong to"),
+        (None, {}, "name: found 'natural'; this data set does not say who its samples belong to (an npz file "
+         "does so by an array 'owners', a table by data.owner=COLUMN)"),
         (OWNERS, {"clients": 3, "min_samples": 3},
          "clients: found 3; the data set has 2 owners with at least 3 training samples"),
         (OWNERS, {"min_samples": 5}, "min_samples: found 5; no owner has more than 4 training samples"),

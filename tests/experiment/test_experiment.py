@@ -798,6 +798,12 @@ def test_an_interruption_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
         ("method.lr", "local.lr"),
         ("batch_size", "local.batch"),
         ("local.alpha", "partition.alpha"),
+        ("num_clients", "partition.clients"),
+        ("fraction", "participation"),
+        ("local_epochs", "local.epochs"),
+        ("momentum", "local.optimizer.momentum"),
+        ("lr_decay", "local.schedule"),
+        ("augment", "local.augment"),
     ],
 )
 def test_a_likely_guess_leads_to_the_right_field(guess, meant):

@@ -31,7 +31,11 @@ class Natural(Partition):
     def assign(self, labels: Ints, owners: Ints | None, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Group samples by owner."""
         if owners is None:
-            raise ConfigError("found 'natural'; this data set does not say who its samples belong to", "name")
+            raise ConfigError(
+                "found 'natural'; this data set does not say who its samples belong to (an npz file does so "
+                "by an array 'owners', a table by data.owner=COLUMN)",
+                "name",
+            )
         _, ranks, sizes = np.unique(owners, return_inverse=True, return_counts=True)
         fit = np.flatnonzero(sizes >= self.min_samples)
         if not len(fit):
