@@ -37,6 +37,8 @@ def test_describe_in_words_as_json_and_in_python(command):
     found = mnemos.describe_federation("experiment.yaml", {"partition.clients": 4})
     assert (said["status"], said["clients"], said["overlap"]) == ("finished", 4, found.overlap)
     assert not Path("runs").exists()
+    assert command("advise experiment.yaml --describe --figure a/b.png").out.endswith("figure: a/b.png\n")
+    assert Path("a/b.png").stat().st_size > 5_000
     study = json.loads(command("advise study.yaml --describe --json").out)
     assert study["clients"] == 8
 
@@ -77,6 +79,11 @@ def test_advise_tries_the_experiments_own_choice(command):
         ("tune wrong.yaml", "local.lrr: unknown field"),
         ("tune one.yaml", "found one variant; a search needs two or more"),
         ("advise experiment.yaml locl.lr=1", "locl"),
+        ("advise experiment.yaml --figure a.png", "--figure: is of what --describe says"),
+        (
+            "advise experiment.yaml --describe --figure a.txt",
+            "figure: found 'a.txt'; allowed",
+        ),
         ("tune experiment.yaml", "experiment.yaml: data: unknown field; allowed: base, grid"),
     ],
 )

@@ -30,10 +30,11 @@ Weight = Annotated[
 ]
 
 
-def print_description(description: FederationDescription, as_json: bool) -> None:
-    """Print what a federation is like: in words and as a table, or as a JSON object."""
+def print_description(description: FederationDescription, as_json: bool, figure: Path | None = None) -> None:
+    """Print what a federation is like: in words and as a table, or as a JSON object; draw it, if asked to."""
+    drawn = None if figure is None else str(description.plot().save(figure))
     if as_json:
-        print_json({"status": "finished", **description.facts})
+        print_json({"status": "finished", **description.facts, **({"figure": drawn} if drawn else {})})
         return
     typer.echo(description)
     table = Table(show_header=False, box=None)
@@ -41,6 +42,8 @@ def print_description(description: FederationDescription, as_json: bool) -> None
         if isinstance(value, int | float | str):
             table.add_row(key.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else str(value))
     console.print(table)
+    if drawn:
+        typer.echo(f"figure: {drawn}")
 
 
 def search(goal: SearchGoal, out: Path, budget: float, *, quiet: bool, as_json: bool) -> None:

@@ -1,13 +1,10 @@
 """What a federation is like, without training; the formulas by hand."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from mnemos.errors import DataError
-from mnemos.studies.advise import description
 from mnemos.studies.advise.description import base_of, coverage, describe, effective_classes, overlap
 
 
@@ -65,6 +62,18 @@ def test_digits():
     assert found.facts["sentences"] == list(found.sentences)
 
 
+def test_the_figure_shows_every_client_and_class():
+    """Bars of clients sum to 10; the bars of classes are the probabilities whose sum is the coverage."""
+    found = describe(base_of(TINY))
+    left, right = found.plot().axes
+    assert sum(bar.get_height() for bar in left.patches) == 10
+    heights = [bar.get_height() for bar in right.patches]
+    assert sum(heights) == pytest.approx(100 * found.coverage)
+    assert min(heights) == pytest.approx(100 * found.rarest_coverage)
+    assert [label.get_text() for label in right.get_xticklabels()] == list("0123456789")
+    assert "client_classes" not in found.facts
+
+
 def test_clients_that_are_alike_overlap():
     alike = describe(base_of(TINY, {"partition.alpha": 1000}))
     skewed = describe(base_of(TINY, {"partition.alpha": 0.05}))
@@ -91,9 +100,3 @@ def test_what_makes_it_hard_is_said():
     assert "validation sample" in said
     assert "SCAFFOLD" in said
     assert "uniformly" in said
-
-
-def test_data_with_its_owners_cannot_be_described(monkeypatch):
-    monkeypatch.setattr(description, "load", lambda data: SimpleNamespace(remote=True))
-    with pytest.raises(DataError, match="with its owners"):
-        describe(base_of(TINY))

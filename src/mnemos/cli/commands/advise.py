@@ -9,8 +9,18 @@ import typer
 
 from mnemos.cli.advice import BudgetOption, Weight, print_description, search
 from mnemos.cli.looking import needing_code
-from mnemos.cli.options import Device, Json, Out, Quiet, Words, experiment_changes, split_devices
+from mnemos.cli.options import (
+    Device,
+    Json,
+    Out,
+    Quiet,
+    Words,
+    check_figure,
+    experiment_changes,
+    split_devices,
+)
 from mnemos.cli.trusting import Trusted
+from mnemos.errors import ConfigError
 from mnemos.studies.advise.budget import parse_budget
 from mnemos.studies.advise.description import base_of, describe
 from mnemos.studies.advise.search import SearchGoal
@@ -35,6 +45,10 @@ def advise(
     only_describe: Annotated[
         bool, typer.Option("--describe", help="Say what the federation is like; train nothing.")
     ] = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", help="With --describe: where to draw it (png, pdf or svg)."),
+    ] = None,
     out: Out = Path("runs/advise"),
     trust: Trusted = False,
     quiet: Quiet = False,
@@ -46,6 +60,10 @@ def advise(
     isn't touched. What was done is kept in the folder: the same command goes on, or repeats its answer.
     """
     seconds = parse_budget(budget)
+    if figure is not None:
+        check_figure(figure)
+        if not only_describe:
+            raise ConfigError("is of what --describe says, and goes with it alone", "--figure")
     recipe, changes = experiment_changes(
         words,
         {
@@ -59,7 +77,7 @@ def advise(
     )
     base = needing_code(recipe, lambda: base_of(recipe, changes), trust)
     if only_describe:
-        print_description(describe(base), as_json)
+        print_description(describe(base), as_json, figure)
         return
     numbers = tuple(range(base.seed + 1, base.seed + 1 + seeds))
     goal = SearchGoal(base, default_space(base), numbers, forgetting)

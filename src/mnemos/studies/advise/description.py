@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from mnemos.federation.population import Population
 from mnemos.optim.local import round_steps
 from mnemos.studies.study import Study
 
+if TYPE_CHECKING:
+    from mnemos.plots.style import Picture
+
+_DRAWN = ("client_classes", "class_coverage")
+"""Fields with a number for each client or class: they are for the figure."""
 Described = Experiment | Mapping[str, Any] | str | Path | None
 
 
@@ -67,11 +72,23 @@ class FederationDescription:
     stream: str
     uniform: bool
     """Whether cohorts are drawn uniformly, as the coverage assumes."""
+    client_classes: Floats = field(repr=False, compare=False)
+    """The effective classes of each client that has training samples."""
+    class_coverage: Mapping[str, float] = field(repr=False, compare=False)
+    """By class, the probability that a cohort holds it."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All numbers by name, and the sentences, for JSON."""
-        return {**asdict(self), "sentences": list(self.sentences), "warnings": list(self.warnings)}
+        """All numbers of the whole federation by name, and the sentences, for JSON."""
+        numbers = {name: value for name, value in asdict(self).items() if name not in _DRAWN}
+        return {**numbers, "sentences": list(self.sentences), "warnings": list(self.warnings)}
+
+    def plot(self) -> Picture:
+        """A figure: how mixed the clients are, and how often a cohort holds each class."""
+        from mnemos.plots.federation import federation_figure  # slow to import, and only needed here
+
+        title = f"How {self.data} is divided"
+        return federation_figure(self.client_classes, self.class_coverage, self.cohort, title)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -176,6 +193,8 @@ def describe(experiment: Experiment) -> FederationDescription:
         rarest_coverage=float(seen[counts.sum(axis=0) > 0].min()),
         stream=type(experiment.stream).name,
         uniform=type(experiment.selection).name == "uniform" and population.schedule is None,
+        client_classes=effective,
+        class_coverage=dict(zip(dataset.classes, seen.tolist(), strict=True)),
     )
 
 
