@@ -1,5 +1,7 @@
 """The search: successive halving over pilots with Optuna, then the finalists with several seeds.
 
+Every candidate has a short pilot, the best quarter a whole one. No candidate is tried twice.
+
 Everything is kept in the folder of the runs: the trials in Optuna's SQLite file, the time used and the rungs
 beside it. A search that was killed goes on where it was.
 """
@@ -8,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +26,16 @@ from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment.experiment import Experiment
 from mnemos.runs.run import BusyError
 from mnemos.studies.advise.budget import Budget, BudgetSpentError
+from mnemos.studies.advise.halving import Halving
 from mnemos.studies.advise.pilots import Pilot, Pilots, check, check_pilots
+from mnemos.studies.advise.rungs import FINALISTS, FIRST, SHARE, possible, rungs_for
 from mnemos.studies.advise.space import Space
 from mnemos.studies.estimate import estimate
 from mnemos.studies.perform import make_folder
 from mnemos.studies.study import Changes, named
 
-ETA = 3
-"""The reduction factor: a third of the pilots goes on to the next rung, which has three times the rounds."""
 MOST = 40
 """Candidates that are tried at the most, if the user gives no number of trials."""
-_TRIALS = 24
-"""Candidates that the budget should be enough for; the length of pilots is chosen by it."""
-_SHARE = 0.55
-"""Share of the budget for the search; the rest is for the finalists."""
-_FINALISTS = 3
-"""Finalists beside the experiment as it was given."""
-_COST = 0.26
-"""Rounds of a trial as a share of a whole pilot's: 1/9 + 1/3 · 2/9 + 1/9 · 2/3."""
 DATABASE = "search.db"
 
 
@@ -114,6 +110,10 @@ class Search:
         self.rungs = self._rungs(folder / f"{goal.key}.rungs.json")
         self._pilots = Pilots(folder, self.rungs, self._budget)
         self._candidates: dict[str, Candidate] = {}
+        self._trials: dict[str, Any] = {}
+        """The trial of each candidate, by the same keys."""
+        self._told: set[int] = set()
+        """Trials that Optuna has been told the end of."""
 
     def run(self) -> Found:
         """Search until everything was tried, the number of trials is reached or the time is used."""
@@ -154,22 +154,10 @@ class Search:
 
     def _search(self) -> None:
         study = self._study()
-        for frozen in study.get_trials(deepcopy=False):
-            if frozen.state.is_finished():
-                self._remember(frozen)
-        waiting = (self._optuna.trial.TrialState.RUNNING,)
-        for frozen in study.get_trials(deepcopy=False, states=waiting):  # of a call that was killed
-            known = self._optuna.trial.Trial(study, frozen._trial_id)
-            self._try(study, known, max(frozen.intermediate_values, default=0))
-        most = min(self.goal.space.most or MOST, self.goal.space.size)
-        while len(self._candidates) < most and (number := len(study.trials)) < 3 * MOST:
-            if self._candidates and self._budget.used > _SHARE * self._budget.seconds:
-                return
-            # A generator for each trial: then a search that was killed draws what it would have drawn.
-            study.sampler = self._optuna.samplers.TPESampler(
-                seed=self.goal.base.seed + number, n_startup_trials=8
-            )
-            self._try(study, study.ask())
+        self._recall(study)
+        complete = self._draw(study)
+        for rung, following in pairwise(self.rungs):
+            self._halve(study, rung, following, complete)
 
     def _study(self) -> Any:
         optuna = self._optuna
@@ -177,83 +165,143 @@ class Search:
         storage = optuna.storages.RDBStorage(
             f"sqlite:///{self._folder.absolute() / DATABASE}", engine_kwargs={"connect_args": {"timeout": 60}}
         )
-        pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=self.rungs[0], reduction_factor=ETA)
         study = optuna.create_study(
             storage=storage,
             study_name=self.goal.key,
             load_if_exists=True,
             direction="maximize",
-            pruner=pruner,
+            pruner=Halving(FINALISTS),
         )
         if not study.trials:
             for changes in self.goal.space.first:
                 study.enqueue_trial(self.goal.space.params(changes))
         return study
 
-    def _try(self, study: Any, trial: Any, reported: int = 0) -> None:
-        """Run a trial from rung to rung, until it is pruned or has done the last.
-
-        `reported` is the rung that an earlier call, which was killed, has reported last.
-        """
+    def _recall(self, study: Any) -> None:
+        """Take up the trials of earlier calls. What they have shown is read from their runs' directories."""
         states = self._optuna.trial.TrialState
-        candidate = self._candidate(self.goal.space.draw(trial))
-        if candidate.experiment is None:
-            study.tell(trial, state=states.PRUNED)
-            return
-        for rung in self.rungs:
-            try:
-                pilot = self._pilots.reach(candidate.experiment, rung)
-            except BusyError:
-                raise
-            except MnemosError as error:  # such as a run that pauses; others may go well
-                candidate.reason = str(error)
-                study.tell(trial, state=states.PRUNED)
-                return
-            self._note(candidate, pilot)
-            value = self.goal.value(pilot)
-            if rung < reported:
+        for frozen in study.get_trials(deepcopy=False):
+            if frozen.state in (states.WAITING, states.FAIL):
                 continue
-            if rung > reported:
-                trial.report(value, rung)
-            if pilot.accuracy is None or (rung < self.rungs[-1] and trial.should_prune()):
-                study.tell(trial, state=states.PRUNED)
-                self._say(f"{name_of(candidate.changes)}: {_so_far(pilot)}, stopped")
-                return
-        study.tell(trial, value)
-        self._say(f"{name_of(candidate.changes)}: {_so_far(pilot)}")
+            if frozen.state.is_finished():
+                self._told.add(frozen.number)
+            trial = self._optuna.trial.Trial(study, frozen._trial_id)
+            candidate = self._begin(study, trial)
+            if candidate is None or candidate.experiment is None:
+                continue
+            candidate.reason = frozen.user_attrs.get("reason", "")
+            for rung in sorted(frozen.intermediate_values):
+                self._reach(study, trial, candidate, rung, known=True)
 
-    def _remember(self, frozen: Any) -> None:
-        """Read what a trial of an earlier call has shown from its run's directory."""
-        # A fixed trial has every parameter that the space asks for, and draws none.
-        drawn = self._optuna.trial.FixedTrial(frozen.params) if frozen.params else None
-        if drawn is None:
-            return
-        candidate = self._candidate(self.goal.space.draw(drawn))
-        if candidate.experiment is not None and frozen.intermediate_values:
-            self._note(candidate, self._pilots.reach(candidate.experiment, max(frozen.intermediate_values)))
+    def _draw(self, study: Any) -> bool:
+        """Try new candidates on the first rung. Returns whether all were tried that should be."""
+        for candidate, trial in zip(self._candidates.values(), self._trials.values(), strict=True):
+            if not candidate.pilot and trial.number not in self._told:  # of a call that was killed
+                self._reach(study, trial, candidate, self.rungs[0])
+        most = min(self.goal.space.most or MOST, self.goal.space.size)
+        while len(self._candidates) < most and len(study.trials) < 3 * MOST:
+            if self._candidates and self._budget.used > FIRST * self._budget.seconds:
+                return False
+            trial = study.ask()
+            drawn = self._begin(study, trial)
+            if drawn is not None and drawn.experiment is not None:
+                self._reach(study, trial, drawn, self.rungs[0])
+        return True
 
-    def _candidate(self, changes: Changes) -> Candidate:
-        """The candidate of some changes, the same one if it was drawn before."""
+    def _begin(self, study: Any, trial: Any) -> Candidate | None:
+        """Draw what a trial stands for. None if that was tried before."""
+        samplers, pruned = self._optuna.samplers, self._optuna.trial.TrialState.PRUNED
+        finite = self.goal.space.size < float("inf")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
+            # A generator for each trial: then a search that was killed draws what it would have drawn.
+            kind = samplers.BruteForceSampler if finite else samplers.RandomSampler
+            study.sampler = kind(seed=self.goal.base.seed + trial.number)
+        changes = self.goal.space.draw(trial)
+        study.sampler = samplers.RandomSampler()  # the other would end a study whose choices are all taken
         key = json.dumps(changes, sort_keys=True)
-        if key not in self._candidates:
-            try:
-                experiment = self.goal.base.override(changes)
-                check(experiment)
-                self._candidates[key] = Candidate(changes, experiment)
-            except ConfigError as error:
-                self._candidates[key] = Candidate(changes, None, reason=str(error))
-        return self._candidates[key]
+        if key in self._trials:
+            self._tell(study, trial, state=self._optuna.trial.TrialState.FAIL)
+            return None
+        self._trials[key] = trial
+        candidate = self._candidates[key] = self._candidate(changes)
+        if candidate.experiment is None:
+            self._tell(study, trial, state=pruned)
+        return candidate
 
-    def _note(self, candidate: Candidate, pilot: Pilot) -> None:
+    def _halve(self, study: Any, rung: int, following: int, complete: bool) -> None:
+        """Let the best of a rung go on to the following one, the best first.
+
+        The others are ruled out for good only if the rung is `complete`; with more time, more may be tried.
+        """
+        values = {frozen.number: frozen.intermediate_values for frozen in study.get_trials(deepcopy=False)}
+        on = [
+            (trial, self._candidates[key])
+            for key, trial in self._trials.items()
+            if rung in values[trial.number] and not self._ruled_out(trial, values[trial.number])
+        ]
+        on.sort(key=lambda one: (-values[one[0].number][rung], one[0].number))
+        for index, (trial, candidate) in enumerate(on):
+            if following in values[trial.number]:
+                continue
+            if trial.should_prune():
+                if complete:
+                    self._tell(study, trial, state=self._optuna.trial.TrialState.PRUNED)
+            elif index and self._budget.used > SHARE * self._budget.seconds:
+                return
+            else:
+                self._reach(study, trial, candidate, following)
+
+    def _ruled_out(self, trial: Any, values: dict[int, float]) -> bool:
+        """Whether a trial's end came before the last rung."""
+        return trial.number in self._told and self.rungs[-1] not in values
+
+    def _reach(self, study: Any, trial: Any, candidate: Candidate, rung: int, *, known: bool = False) -> None:
+        """Run a candidate to a rung, unless it is there already, and report what it shows if not `known`."""
+        assert candidate.experiment is not None
+        pruned = self._optuna.trial.TrialState.PRUNED
+        try:
+            pilot = self._pilots.reach(candidate.experiment, rung)
+        except BusyError:
+            raise
+        except MnemosError as error:  # such as a run that pauses; others may go well
+            candidate.reason = str(error)
+            if trial.number not in self._told:
+                trial.set_user_attr("reason", candidate.reason)
+            self._tell(study, trial, state=pruned)
+            return
         if candidate.pilot is None or pilot.rounds >= candidate.pilot.rounds:
             candidate.pilot = pilot
+        if trial.number in self._told:
+            return
+        if not known:
+            trial.report(self.goal.value(pilot), rung)
+            self._say(f"{name_of(candidate.changes)}: {_so_far(pilot)}")
+        if pilot.accuracy is None:
+            self._tell(study, trial, state=pruned)
+        elif rung == self.rungs[-1]:
+            self._tell(study, trial, values=self.goal.value(pilot))
+
+    def _tell(self, study: Any, trial: Any, **end: Any) -> None:
+        """Tell Optuna how a trial ended, once."""
+        if trial.number not in self._told:
+            study.tell(trial, **end)
+            self._told.add(trial.number)
+
+    def _candidate(self, changes: Changes) -> Candidate:
+        try:
+            experiment = self.goal.base.override(changes)
+            check(experiment)
+            return Candidate(changes, experiment)
+        except ConfigError as error:
+            return Candidate(changes, None, reason=str(error))
 
     # --- the finalists ---
 
     def _choose(self) -> list[Candidate]:
         """The candidates that went furthest, best first, and the experiment as it was given."""
         ranked = self.ranked()
-        chosen = ranked[:_FINALISTS]
+        chosen = ranked[:FINALISTS]
         given = [
             found
             for found in ranked
@@ -291,33 +339,6 @@ class Search:
                 seeded = found.experiment.model_copy(update={"seed": seed})
                 found.seeds[seed] = self._pilots.reach(seeded, self.rungs[-1])
             self._say(f"finalists: seed {seed} is done")
-
-
-def rungs_for(rounds: int, seconds: float | None, budget: float, seeds: int) -> tuple[int, ...]:
-    """The rounds after which pilots are judged, each `ETA` times the one before.
-
-    The last is the experiment's number of rounds, or fewer, so that the search and the finalists fit in the
-    budget: budget = t · R · (`_TRIALS` · `_COST` + (`_FINALISTS` + 1) · seeds), with `seconds` t a round.
-    """
-    last = rounds
-    if seconds:
-        whole_pilots = _TRIALS * _COST + (_FINALISTS + 1) * seeds
-        last = min(rounds, max(ETA, int(budget / (whole_pilots * seconds))))
-    if last < ETA:
-        return (last,)
-    if last < ETA**2:
-        return (last // ETA, last // ETA * ETA)
-    first = last // ETA**2
-    return (first, first * ETA, first * ETA**2)
-
-
-def possible(base: Experiment, rungs: Sequence[int]) -> tuple[int, ...]:
-    """The rungs that a run can have: a stream of tasks may need more rounds than the first ones give it."""
-    for index in range(len(rungs)):
-        with suppress(ConfigError):
-            check(base.override({"rounds": rungs[index]}))
-            return tuple(rungs[index:])
-    return (base.rounds,)
 
 
 def _so_far(pilot: Pilot) -> str:
