@@ -5,10 +5,12 @@ from tiny_federation import BASE
 
 from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment.experiment import load_experiment
-from mnemos.studies.advise.pilots import Pilots
+from mnemos.runs.store import overall_values
+from mnemos.studies.advise import search
+from mnemos.studies.advise.pilots import Pilots, judged
 from mnemos.studies.advise.rungs import rungs_for
 from mnemos.studies.advise.search import Search, SearchGoal
-from mnemos.studies.advise.space import default_space, space_of
+from mnemos.studies.advise.space import Space, default_space, space_of
 from mnemos.studies.advise.tuning import goal_of
 from mnemos.studies.study import Study
 
@@ -137,6 +139,42 @@ def test_a_pilot_that_pauses_is_ruled_out_and_the_search_goes_on(tmp_path, monke
     assert [one.changes["local.lr"] for one in found.finalists] == [0.1]
 
 
+def test_every_candidate_is_tried_and_printed_once(tmp_path):
+    """Six candidates, of which one is asked for three times; three have whole pilots, so nine sentences."""
+    rates = [0.5, 0.3, 0.1, 0.03, 0.01, 0.003]
+    space = Space({"local.lr": rates}, ({"local.lr": 0.1},) * 3)
+    said = []
+    found = Search(SearchGoal(load_experiment(BASE), space, (1,)), tmp_path, 600, said.append).run()
+    assert found.candidates[0].changes == {"local.lr": 0.1}
+    assert sorted(one.changes["local.lr"] for one in found.candidates) == sorted(rates)
+    assert sorted(one.pilot.rounds for one in found.candidates) == [3, 3, 3, 9, 9, 9]
+    first = {one.changes["local.lr"]: judged_at(one, 3) for one in found.candidates}
+    whole = {one.changes["local.lr"] for one in found.candidates if one.pilot.rounds == 9}
+    assert min(first[rate] for rate in whole) >= max(first[rate] for rate in set(rates) - whole)
+    assert len([line for line in said if "after" in line]) == len(set(said[:-1])) == 6 + 3
+
+
+def judged_at(candidate, rung):
+    return judged(overall_values(candidate.pilot.run.records, "validation_accuracy"), rung)
+
+
+def test_a_range_is_drawn_from(tmp_path):
+    ranged = {"trials": 4, "fields": {"local.lr": {"low": 0.01, "high": 1.0, "log": True}}}
+    study = {"base": BASE, "random": ranged, "seeds": [1]}
+    found = searched(tmp_path, study)
+    assert len({one.changes["local.lr"] for one in found.candidates}) == 4
+    assert shown(searched(tmp_path, study)) == shown(found)
+
+
+def test_with_more_time_more_is_tried_on_the_same_rung(whole, tmp_path, monkeypatch):
+    """No time after the first candidate, which then has a whole pilot; later there is time for the others."""
+    monkeypatch.setattr(search, "FIRST", 0.0)
+    few = searched(tmp_path)
+    assert [one.pilot.rounds for one in few.candidates] == [9]
+    monkeypatch.undo()
+    assert shown(searched(tmp_path)) == shown(whole[0])
+
+
 def shown(found):
     """What a search has found, without the times."""
     return [
@@ -150,9 +188,9 @@ def shown(found):
     ]
 
 
-@pytest.mark.parametrize("after", [2, 5, 10])
+@pytest.mark.parametrize("after", [2, 5, 7, 10])
 def test_a_search_that_is_killed_goes_on(whole, tmp_path, monkeypatch, after):
-    """Killed before the first trial's second rung, in a later trial, in the finals: the end is the same."""
+    """Killed on the first rung, on the last one (twice), in the finals: the end is the same."""
     reach, left = Pilots.reach, [after]
 
     def kill(self, candidate, rounds):
