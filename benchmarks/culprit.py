@@ -1,6 +1,6 @@
 """Does `mnemos why` find a planted culprit? Ten small federations, each with one client that costs class 7.
 
-    python benchmarks/culprit.py [--out FOLDER] [--seeds-from 100] [--from-the-start] [flips-fedavg] …
+    python benchmarks/culprit.py [--out FOLDER] [--seeds-from 100] [--from-the-start] [--stay-out] [SETTING] …
 
 Client 0 of ten is the culprit. In `flips` it has the label 2 on all its samples of class 7. In `greedy` it
 holds nothing of class 7 and 20 times the samples of an average client, so it makes 20 times the local steps;
@@ -9,7 +9,8 @@ reverses the order of all labels; that may cost class 7 or not, as it calls 2 wh
 these five are not of the ten. The digits are dealt out with Dirichlet proportions. The culprit joins in round
 11 of 20, when the class has been learnt, and the question is about the rounds from then on; with
 `--from-the-start` it is there from the first round, and the question is about all rounds. A setting is a
-success if the culprit is ranked first for class 7.
+success if the culprit is ranked first for class 7. With `--stay-out` the rounds that are asked about are also
+played once without each client, and clients are ranked by the mean accuracy that this wins.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class Found(NamedTuple):
     shapley: int | None
     leave_one_out: int | None
     slope: int | None
+    stay_out: int | None
     text: str
 
 
@@ -120,16 +122,19 @@ def write_digits(path: Path, alpha: float, seed: int, *, greedy: bool) -> None:
     )
 
 
-def find(name: str, folder: Path, joins: int, more: int = 0) -> Found:
+def find(name: str, folder: Path, joins: int, more: int = 0, *, stay_out: bool = False) -> Found:
     """Make the run of a setting, ask why class 7 was lost, and look up the culprit."""
     described, culprit = experiment(name, folder, joins, more)
     run = mnemos.run(described, out=folder / "runs", observer=False)
-    answer = run.why(mnemos.Question(cls=CLASS, rounds=(joins, BASE["rounds"])))
+    clients = tuple(range(CLIENTS)) if stay_out else ()
+    answer = run.why(mnemos.Question(cls=CLASS, rounds=(joins, BASE["rounds"]), stay_out=clients))
     suspects = answer.suspects
     by_one = sorted(suspects, key=lambda one: one.leave_one_out, reverse=True)
     by_slope = sorted(suspects, key=lambda one: one.slope or 0.0, reverse=True)
     first, one, slope = (_rank(order, culprit) for order in (suspects, by_one, by_slope))
-    return Found(culprit, first, one, slope, answer.text)
+    away = [found.client for found in answer.stayed_out]
+    by_absence = away.index(culprit) + 1 if culprit in away else None
+    return Found(culprit, first, one, slope, by_absence, answer.text)
 
 
 def _rank(order: Sequence[Suspect], culprit: int) -> int | None:
@@ -147,16 +152,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for data and runs; else a temporary one")
     parser.add_argument("--seeds-from", type=int, default=0, help="added to the seed of each setting")
     parser.add_argument("--from-the-start", action="store_true", help="the culprit is there from round 1")
+    parser.add_argument("--stay-out", action="store_true", help="play the rounds without each client, too")
     arguments = parser.parse_args()
     joins = 1 if arguments.from_the_start else JOINS
     with tempfile.TemporaryDirectory() as temporary:
         names = arguments.settings or list(TEN)
         found = {}
         for name in names:
-            one = found[name] = find(name, arguments.out or Path(temporary), joins, arguments.seeds_from)
+            folder, more = arguments.out or Path(temporary), arguments.seeds_from
+            one = found[name] = find(name, folder, joins, more, stay_out=arguments.stay_out)
+            absence = f", staying out {one.stay_out}" if arguments.stay_out else ""
             print(
                 f"{name:16s} client {one.culprit}: rank {one.shapley} "
-                f"(leave-one-out {one.leave_one_out}, slope {one.slope})  {one.text}",
+                f"(leave-one-out {one.leave_one_out}, slope {one.slope}{absence})  {one.text}",
                 flush=True,
             )
     first = sum(one.shapley == 1 for one in found.values())

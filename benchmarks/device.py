@@ -25,7 +25,9 @@ from pathlib import Path
 import torch
 
 from engine import JOBS, Job, Loop, measure
+from mnemos.client.workload import workload
 from mnemos.common.devices import CPU, describe, find_devices, free_memory, synchronize
+from mnemos.errors import ConfigError
 from mnemos.federation.federation import Federation
 from mnemos.version import __version__
 
@@ -122,17 +124,18 @@ def counts() -> None:
     print("|---|---|---|---|---|---|---|---|")
     for method, changes in COUNTED.items():
         for engine in ("serial", "vmap"):
-            found = {}
+            found, steps = {}, {}
             for epochs in (3, 30):
                 there = {"engine": {"name": engine, "device": "pretend"}}
                 experiment = replace(job, epochs=epochs).experiment.override({**changes, **there})
                 with closing(Federation(experiment)) as federation, federation.open() as runner:
                     federation.advance(runner)
+                    totals = [workload(request, False).total for request in federation.requests(2, runner)]
                     with pretend.counting() as counting:
                         federation.advance(runner)
-                found[epochs] = counting()
-            steps = 27 * 7 * (job.cohort if engine == "serial" else 1)
-            each = (found[30].ops - found[3].ops) / steps
+                # On vmap a step is one of all clients that still train.
+                found[epochs], steps[epochs] = counting(), sum(totals) if engine == "serial" else max(totals)
+            each = (found[30].ops - found[3].ops) / (steps[30] - steps[3])
             for epochs, count in found.items():
                 print(
                     f"| {method} | {engine} | {epochs} | {count.up} | {count.down} | {count.scalars} | "
@@ -145,17 +148,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("jobs", nargs="*", choices=[*JOBS, []], help="all when none is named")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"{', '.join(JOBS)}; all when none is named")
+    parser.add_argument("--device", default="auto", help="one device, such as cuda:1 (default: auto)")
+    parser.add_argument("--repeats", type=int, default=5, help="timed rounds of each contender (default: 5)")
     parser.add_argument("--pretend", action="store_true", help="count on the pretend device instead")
     given = parser.parse_args()
+    if unknown := [name for name in given.jobs if name not in JOBS]:
+        parser.error(f"there is no job '{unknown[0]}'; there are {', '.join(JOBS)}")
+    if given.repeats < 1:
+        parser.error(f"--repeats: found {given.repeats}; expected 1 or more")
     if given.pretend:
         counts()
         return
-    (device,) = find_devices(given.device, "--device")
+    try:
+        (device,) = find_devices(given.device, "--device")
+    except ConfigError as error:
+        parser.error(str(error))
     free = free_memory(device)
-    print(f"Mnemos {__version__}, torch {torch.__version__}, Python {platform.python_version()}")
+    built = ", ".join(
+        f"{name} {version}"
+        for name, version in (("CUDA", torch.version.cuda), ("ROCm", torch.version.hip))
+        if version
+    )
+    print(
+        f"Mnemos {__version__}, torch {torch.__version__} ({built or 'built without CUDA and ROCm'}), "
+        f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    )
     print(f"{device}: {describe(device)}" + (f", {free / 1e9:.1f} GB free" if free else "") + "\n")
     print("| job | contender | rounds / s | steps / s | clients at once | peak memory | busy | × plain |")
     print("|---|---|---|---|---|---|---|---|")

@@ -1,7 +1,8 @@
-"""What all tests share: one thread a process, no downloads, folders of their own."""
+"""What all tests share: one thread a process, no downloads, folders of their own, and their order."""
 
 import os
 import signal
+from pathlib import Path
 
 # Threads of OpenMP, here and in processes that tests start, sleep while they wait for each other. They would
 # spin: on a busy machine one forward pass has taken two hundred times as many seconds of a processor.
@@ -13,6 +14,26 @@ import torch
 torch.set_num_threads(1)
 # A shell that starts the tests in the background has them ignore Ctrl-C; the commands they start must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# No test cuts the power: what it has written need not be on the disk, which takes milliseconds each time.
+os.fsync = os.fstat  # which complains of a closed file, too
+
+FIRST = (
+    "deployment/test_flower.py",
+    "engines/test_ray.py",
+    "engines/test_ray_devices.py",
+    "studies/test_sweep_kill.py",
+    "studies/test_together_kill.py",
+    "packaging/test_wheel.py",
+    "benchmarks/test_peers.py",
+)
+"""Files whose tests wait for other processes, or are long; other workers keep the cores busy meanwhile."""
+
+
+def pytest_collection_modifyitems(items):
+    """Put what waits or is long in front, file by file, so that short tests are left for the end."""
+    here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(autouse=True, scope="session")

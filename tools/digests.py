@@ -1,6 +1,6 @@
 """The net of experiments: find out whether a change to the sources has changed any bit of any result.
 
-    python tools/digests.py run OUT.json [--src PATH] [--only PATTERN ...]
+    python tools/digests.py run OUT.json [--src PATH] [--only PATTERN]...
     python tools/digests.py compare BEFORE.json AFTER.json [--map OLD=NEW ...] [--expect NAME,...]
     python tools/digests.py coverage [--src PATH] [--options]
     python tools/digests.py list

@@ -575,6 +575,8 @@ def _measures() -> Iterator[Row]:
             "partition": {**IID, "validation": 0.4},
             "stream": TASKS,
         },
+        "ledger": {"measures": [_part("ledger", every=2)]},
+        "ledger/tasks": {"measures": [_part("ledger", on="test")], "stream": TASKS},
         "test-every": {"evaluate": {"every": 3, "test_every": 2, "test_last": 0}},
     }
     for name, changes in rows.items():

@@ -1,7 +1,6 @@
 """The benchmark of peers, with the contenders that need no installation, on tiny works."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,32 +10,50 @@ from contest import Contest, Entry, middle
 from environments import PEERS
 from processes import Contender, ContenderError
 from results import table
+from support.processes import script
 from works import WORKS, write
 
 PEERS_FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
 
 
+def held(folder, *words):
+    """What the benchmark of small works writes into peers.json, and what it prints."""
+    done = script(
+        PEERS_FOLDER / "__main__.py", *words, "--small", "--only", NAMES, "--out", folder, cwd=folder
+    )
+    assert done.code == 0, done.err
+    return json.loads((folder / "peers.json").read_text()), done.out
+
+
+NAMES = "mnemos,by_hand,plain"
+
+
+def trained(found, letter, repeats):
+    """Each contender has had its turns at a work; returns the work."""
+    work = found["works"][letter]
+    for name in NAMES.split(","):
+        entry = work["contenders"][name]
+        assert "reason" not in entry, (letter, name, entry)
+        assert len(entry["seconds"]) == repeats
+        assert entry["peak MB"] > 50
+        assert letter == "f" or entry["loss"] < work["loss before"] - 0.3
+    assert work["contenders"]["mnemos"]["ratio"] == 1
+    return work
+
+
 def test_contenders_take_turns_and_train(tmp_path):
-    words = ["b", "e", "f", "--small", "--repeats", "2", "--only", "mnemos,by_hand,plain"]
-    done = subprocess.run(
-        [sys.executable, str(PEERS_FOLDER), *words, "--out", str(tmp_path), "--figure"],
-        capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    found, said = held(tmp_path, "b", "e", "--repeats", 2, "--figure")
     assert (tmp_path / "peers.png").stat().st_size
-    found = json.loads((tmp_path / "peers.json").read_text())
     assert {"commit", "cores", "load before", "versions"} <= set(found)
-    for letter in "bef":
-        work = found["works"][letter]
-        for name in ("mnemos", "by_hand", "plain"):
-            entry = work["contenders"][name]
-            assert "reason" not in entry, (letter, name, entry)
-            assert len(entry["seconds"]) == 2
-            assert entry["peak MB"] > 50
-            assert letter == "f" or entry["loss"] < work["loss before"] - 0.3
-        assert work["contenders"]["mnemos"]["ratio"] == 1
-        assert f"({letter}) {work['title']}" in done.stdout
-    assert len(found["works"]["f"]["contenders"]["import torch"]["seconds"]) == 2
+    for letter in "be":
+        assert f"({letter}) {trained(found, letter, 2)['title']}" in said
+
+
+def test_a_cold_start_is_a_process_of_its_own(tmp_path):
+    found, said = held(tmp_path, "f", "--repeats", 1)
+    work = trained(found, "f", 1)
+    assert f"(f) {work['title']}" in said
+    assert len(work["contenders"]["import torch"]["seconds"]) == 1
 
 
 def test_who_did_not_train_is_named():

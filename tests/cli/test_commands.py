@@ -121,6 +121,16 @@ def test_run_says_what_was_reached_where_it_is_and_what_next(command, finished):
     assert mnemos.Run.at(path).status.rounds == 8
 
 
+def test_where_forgetting_was_measured_the_next_command_draws_it(command):
+    lines = command(f"run {TINY} partition.validation=0.2 evaluate.forgetting=[1]").out.splitlines()
+    (path,) = Path("runs").iterdir()
+    advice = [line.removeprefix("next:").strip().split("   ")[0] for line in lines[2:]]
+    assert advice == [f"mnemos forgetting {path}", f"mnemos resume {path} --rounds 8", "mnemos runs"]
+    for line in advice[::2]:
+        command(line.removeprefix("mnemos "))
+    assert Path("forgetting.png").is_file()
+
+
 def test_a_run_that_cannot_be_made_longer_is_not_advised_to(command):
     out = command(f"run {TINY} stream=tasks stream.tasks=2").out
     assert "next:  mnemos report runs/" in out
@@ -214,11 +224,25 @@ def test_help_does_not_wait_for_pytorch():
 
 
 def test_a_plain_run_imports_nothing_that_it_does_not_need(tmp_path):
-    """PyTorch's compiler takes as long to import as PyTorch itself, the data frames a third of it."""
-    heavy = ("torch._dynamo", "pandas", "pyarrow", "scipy", "sklearn", "matplotlib", "ray", "flwr")
+    """PyTorch's compiler takes as long to import as PyTorch itself, the data frames a third of it.
+
+    Of Mnemos, a run imports the parts that it names, and not all parts of their kinds.
+    """
+    heavy = ("torch._dynamo", "pandas", "pyarrow", "scipy", "sklearn", "matplotlib", "ray", "flwr", "PIL")
+    parts = (
+        "data.sources.folder",
+        "methods.presets.scaffold",
+        "models.resnet",
+        "engines.flower",
+        "engines.ray",
+    )
+    others = (
+        *heavy,
+        *(f"mnemos.{name}" for name in (*parts, "pretrain.train", "studies.pool", "deployment")),
+    )
     code = (
         "import sys, mnemos.cli\ntry:\n mnemos.cli.main()\n"
-        f"finally:\n print([name for name in {heavy} if name in sys.modules])"
+        f"finally:\n print([name for name in {others} if name in sys.modules])"
     )
     words = f"run --data digits --rounds 1 --out {tmp_path} --quiet".split()
     environment = {**os.environ, "MNEMOS_CACHE": str(tmp_path)}  # no engine is remembered: `vmap` is tried

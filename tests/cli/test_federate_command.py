@@ -1,5 +1,6 @@
 """`mnemos federate` with wrong words: answered before anything is started."""
 
+import io
 import json
 import re
 import shutil
@@ -9,14 +10,18 @@ import pytest
 import typer
 import yaml
 from cryptography import x509
+from rich.console import Console
 
 import mnemos
+from mnemos.cli import federation
 from mnemos.cli.commands import federate
 from mnemos.common.files import locked
 from mnemos.deployment.diary import Diary
 from mnemos.deployment.journal import Journal
-from mnemos.deployment.keys import public_keys
+from mnemos.deployment.keys import make_owner, make_server, public_keys
 from mnemos.deployment.roster import Roster
+from mnemos.display import terminal
+from mnemos.display.bars import bars
 from mnemos.experiment.experiment import load_experiment
 from support.owners import folders
 
@@ -55,6 +60,18 @@ def test_a_new_certificate_of_the_server_leaves_owners_as_they_are(command, tmp_
     (tmp_path / "ca.key").write_text("nothing")
     said = command(f"federate keys {tmp_path} --host other.example.org", 2)
     assert "ca.pem can't be read, and a new certificate needs both" in said.err
+
+
+def test_a_line_is_above_the_bar_and_not_behind_it(tmp_path, monkeypatch):
+    shown = io.StringIO()
+    monkeypatch.setattr(terminal, "errors", Console(force_terminal=True, width=80, file=shown))
+    bar = bars()
+    bar.add_task("training", total=2, notes=[])
+    with bar, federation.journal(tmp_path / "server.log") as say:
+        bar.refresh()
+        say.warn("[south] is gone")
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue()))
+    assert "warning: [south] is gone" in lines
 
 
 def test_what_init_writes_for_systemd_and_containers_calls_commands_that_there_are(command, tmp_path):
@@ -121,7 +138,7 @@ def test_status_reads_both_sides_and_tells_supervisors(command, tmp_path):
         (
             "join --server localhost:1 --data {data} --plain --device cuda:7",
             2,
-            "device: there is no device 'cuda:7'; there is cpu",
+            "device: there is no device 'cuda:7'",
         ),
         (
             "join --server localhost:1 --data {data} --plain --device cpu,cpu",
@@ -136,6 +153,7 @@ def test_status_reads_both_sides_and_tells_supervisors(command, tmp_path):
         ),
         ("join --server localhost --data {data} --plain", 2, "server: found localhost; expected: HOST:PORT"),
         ("join --server localhost:1 --data {data} --keys {bad}", 2, "ca.pem: not a certificate"),
+        ("join --server localhost:1 --data {data} --keys {no_key}", 2, "key: not a private key in OpenSSH's"),
         ("keys {home} --host 'a b'", 2, "host: found 'a b'; allowed: a name such as"),
         ("keys {home} --owner a/b", 2, "owner: found 'a/b'; allowed: letters"),
         ("keys {home} --owner a --owner a", 2, "owner: found 'a' twice"),
@@ -164,13 +182,13 @@ def test_wrong_words(line, code, words, command, tmp_path, tiny, monkeypatch):
     file.write_text("data: owners\npartition: natural\n")
     home.mkdir()
     (home / "something").touch()
-    bad = tmp_path / "bad"
-    bad.mkdir()
-    for name in ("key", "ca.pem"):
-        (bad / name).write_text("nothing")
+    make_server(tmp_path / "keys", ["localhost"], 10)
+    bad, no_key = make_owner(tmp_path / "keys", "a"), make_owner(tmp_path / "keys", "b")
+    (bad / "ca.pem").write_text("nothing")
+    (no_key / "key").write_text("nothing")
     if "{run}" in line:
         run = mnemos.run({**tiny, "rounds": 1}, out=tmp_path / "runs").path
-    names = {"file": file, "home": home, "run": run, "data": data, "bad": bad}
+    names = {"file": file, "home": home, "run": run, "data": data, "bad": bad, "no_key": no_key}
     said = command("federate " + line.format(**names), code)
     assert words.format(**names) in said.err
     assert not list(tmp_path.glob("**/superlink*"))

@@ -272,7 +272,6 @@ def test_cohorts_of_one_have_no_curve(command):
         ("runs -o file/a.png", "figure: found 'file/a.png'; file is not a folder"),
         ("runs -o folder.png", "figure: found 'folder.png', which is a folder; expected a file"),
         ("runs -o a.png", "figure: found 'a-curve.png', which is a folder; expected a file"),
-        ("", "missing argument 'FOLDER_OR_RUN...'; see 'mnemos forgetting --help'"),
     ],
 )
 def test_one_sentence(command, line, sentence):

@@ -37,6 +37,12 @@ def test_the_page(command) -> None:  # type: ignore[no-untyped-def]
     assert r'"t":"55.0 \u00b1 7.1 %"' in Path("report.html").read_text()
 
 
+def test_without_words_it_takes_the_folder_where_runs_are(command) -> None:  # type: ignore[no-untyped-def]
+    assert command("report", 2).err == "error: runs: there is no such folder\n"
+    two_runs()
+    assert "2 runs in 1 group" in command("report").out
+
+
 def test_figures_tables_and_title(command) -> None:  # type: ignore[no-untyped-def]
     two_runs()
     found = command("report runs/0 runs -o deep/er/a.html --figures f --tables t --title 'A & B' --json").json
@@ -81,7 +87,6 @@ def test_damaged_runs_are_left_out(command) -> None:  # type: ignore[no-untyped-
         ("runs -o file/a.html", "out: found 'file/a.html'; file is not a folder"),
         ("runs --figures file", "figures: found 'file'; file is a file, and a folder is expected"),
         ("runs --tables file", "tables: found 'file'; file is a file, and a folder is expected"),
-        ("", "missing argument 'FOLDER_OR_RUN...'; see 'mnemos report --help'"),
     ],
 )
 def test_one_sentence(command, line: str, sentence: str) -> None:  # type: ignore[no-untyped-def]

@@ -37,9 +37,24 @@ def test_json(command, run):
     assert -sum(client["cost"] for client in facts["clients"]) == pytest.approx(row["change"])
 
 
+def test_clients_that_stay_out(command, run):
+    """In words and as a table; both clients are played without in all rounds that were asked about."""
+    line = f"why {run.path} --class 3 --rounds 2..4 --closely 0 --stay-out 1 --stay-out 4"
+    out = command(line).out
+    assert "Had client 1 stayed out of rounds 2 to 4, class 3 would be at " in out
+    assert "stayed out  after round 4  cost, points  on average" in out
+    facts = command(f"{line} --json").json
+    assert {one["client"] for one in facts["stayed_out"]} == {1, 4}
+    for one in facts["stayed_out"]:
+        last = facts["rounds"][-1]
+        assert one["after"] - last["after"] == pytest.approx(one["cost"])
+        assert sorted(one["right"]) == ["2", "3", "4"]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        ("--stay-out 6", "client: found client 6; the clients are 0 to 5"),
         ("--class 12", "class: found class 12; the classes are 0 to 9"),
         ("--client 6", "client: found client 6; the clients are 0 to 5"),
         ("--rounds 2..7", "found round 7; the run has rounds 1 to 4"),

@@ -98,11 +98,11 @@ def test_every_epoch_has_each_sample_once(count, batch, epochs, key):
 
 @pytest.mark.parametrize(
     ("count", "batch", "expected"),
-    [(10, 4, [4, 4, 2]), (8, 4, [4, 4]), (3, 4, [3]), (1, 4, [1]), (9, 4, [4, 4, 1]), (3, 1, [1, 1, 1])],
+    [(10, 4, (4, 4, 2)), (8, 4, (4, 4)), (3, 4, (3,)), (1, 4, (1,)), (9, 4, (4, 4, 1)), (3, 1, (1, 1, 1))],
 )
 def test_a_smaller_last_batch_is_used_too(count, batch, expected):
     assert workload(count, batch).epoch == expected
-    assert sizes(workload(count, batch, epochs=2)) == expected * 2
+    assert sizes(workload(count, batch, epochs=2)) == list(expected * 2)
 
 
 @pytest.mark.parametrize(

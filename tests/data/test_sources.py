@@ -1224,7 +1224,7 @@ def test_csv_names_images_by_path(tmp_path: Path):
     [
         ("", ["own.csv is empty", "header"]),
         ("x,label\n", ["own.csv has no rows"]),
-        ("x,y\n1,2\n", ["own.csv has no column 'label'; found x, y"]),
+        ("x,y\n1,2\n", ["own.csv has no column 'label'; found x, y", "as in data.label=COLUMN"]),
         ("label\n1\n", ["no columns of features"]),
         ("x,x,label\n1,2,3\n", ["several columns 'x'"]),
         ("x,label\n1,2\n1\n", ["own.csv, line 3: found 1 cells, and the header has 2"]),

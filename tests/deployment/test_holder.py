@@ -57,6 +57,7 @@ CASES = {
             {"name": "task-forgetting", "on": "validation"},
         ],
     },
+    "ledger": {"measures": [{"name": "ledger", "every": 2}]},
     "accuracies on validation": {
         "stream": {"name": "tasks", "tasks": 3},
         "measures": ["class-accuracy", {"name": "continual", "on": "validation"}, "task-forgetting"],
@@ -113,6 +114,24 @@ def test_owners_come_to_the_same_model_bit_for_bit(case, tmp_path):
             (r.name, r.client, r.model, r.round, r.task, r.cls) for r in wanted
         ]
         assert [r.value for r in other.records] == pytest.approx([r.value for r in wanted])
+
+
+def test_owners_know_whose_model_they_evaluate(tmp_path):
+    """Forgetting has them evaluate each client's model: the accuracy that they see is the server's."""
+    paths = folders(tmp_path)
+    description, link = joined(experiment(paths, rounds=2), paths, tmp_path)
+    told = [[] for _ in link.holders]
+    for holder, seen in zip(link.holders, told, strict=True):
+
+        def evaluated(part, right, samples, *, clients_model, seen=seen):
+            seen.append(clients_model)
+
+        holder.diary.evaluated = evaluated
+    play(description)
+    cohort = [seen for seen in told if any(seen)]
+    assert len(cohort) == 2
+    # Before round 2 the server's model, then those of two clients; at the end validation and test.
+    assert cohort == [[False, True, True, False, False]] * 2
 
 
 def test_a_round_that_the_server_forgets_is_done_again_from_the_same_state(tmp_path):

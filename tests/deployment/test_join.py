@@ -3,12 +3,14 @@
 from types import SimpleNamespace
 
 import pytest
+from cryptography.hazmat.primitives import serialization as form
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from mnemos.deployment import join
 from mnemos.deployment.holder import Holder
 from mnemos.deployment.keys import fingerprint, make_owner, make_server, public_keys
 from mnemos.deployment.serve import announce
-from mnemos.errors import MnemosError
+from mnemos.errors import ConfigError, MnemosError
 
 
 class Node:
@@ -138,6 +140,23 @@ def test_a_server_is_asked_whether_it_knows_a_key(known, tmp_path, monkeypatch):
     sentence = join._unknown("far:1", folder)
     assert asked == [public_keys(tmp_path)["a"]]
     assert (fingerprint(asked[0]) in sentence) is not known
+
+
+def test_a_key_that_cannot_be_used_is_named_before_anything_is_started(tmp_path):
+    make_server(tmp_path, ["localhost"], 10)
+    folder = make_owner(tmp_path, "a")
+    (tmp_path / "data").mkdir()
+    join.check(str(tmp_path / "data"), folder)
+    other = Ed25519PrivateKey.generate()
+    openssh, none = form.PrivateFormat.OpenSSH, form.NoEncryption()
+    keys = {
+        "key: not a private key in OpenSSH's form": b"-----BEGIN EC PRIVATE KEY-----\nAAAA\n",
+        "key: not a key on a NIST elliptic curve": other.private_bytes(form.Encoding.PEM, openssh, none),
+    }
+    for sentence, content in keys.items():
+        (folder / "key").write_bytes(content)
+        with pytest.raises(ConfigError, match=sentence):
+            join.check(str(tmp_path / "data"), folder)
 
 
 def test_certificates_that_expire_within_a_month_are_announced(tmp_path):

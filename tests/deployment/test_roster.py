@@ -145,5 +145,9 @@ def test_an_owner_sees_rounds_and_its_accuracy(tmp_path, shown):
         "round 2/4: trained on 60 samples, 3 steps in 1.2 s, loss 0.5",
         "round 2: evaluated the model: 75.0 % of 4 own validation samples right",
     ]
+    diary.evaluated("train", 1, 4, clients_model=True)
+    assert shown[2:] == [
+        "round 2: evaluated a client's model after its training: 25.0 % of 4 own validation samples right"
+    ]
     page = json.loads((tmp_path / "federation.json").read_text())
     assert (page["state"], page["round"], page["rounds"], page["accuracy"]) == ("connected", 2, 4, 0.75)

@@ -1,8 +1,6 @@
 """Every engine runs the same clients to the same result."""
 
 import json
-import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +25,7 @@ from mnemos.errors import ConfigError
 from mnemos.experiment.experiment import Experiment, load_experiment
 from mnemos.federation.federation import Federation
 from support.play import play
+from support.processes import script
 
 
 class Noise(Source):
@@ -150,18 +149,20 @@ def tasks(description):
     return found, updates
 
 
-def test_a_message_in_a_fresh_process_gives_the_same_bytes():
+def test_a_message_in_a_fresh_process_gives_the_same_bytes(tmp_path):
+    """One that has computed nothing before."""
     found, updates = tasks(load_experiment({"data": "digits", "engine": {"name": "threads", "workers": 2}}))
-    script = (
-        "import sys; from mnemos.client.trainer import train_message;"
-        "sys.stdout.buffer.write(train_message(sys.stdin.buffer.read()))"
+    asked, given, program = (tmp_path / name for name in ("asked", "given", "answer.py"))
+    program.write_text(
+        "import sys; from pathlib import Path; from mnemos.client.trainer import train_message;"
+        "Path(sys.argv[2]).write_bytes(train_message(Path(sys.argv[1]).read_bytes()))"
     )
     message = found[2].to_bytes()
-    answer = subprocess.run(
-        [sys.executable, "-c", script], input=message, stdout=subprocess.PIPE, check=True, timeout=240
-    ).stdout
-    assert answer == reply_to_bytes(updates[2])
-    assert train_message(message) == answer
+    asked.write_bytes(message)
+    done = script(program, asked, given, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert given.read_bytes() == reply_to_bytes(updates[2])
+    assert train_message(message) == given.read_bytes()
 
 
 def test_messages_survive_the_round_trip():

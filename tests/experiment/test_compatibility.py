@@ -359,6 +359,10 @@ HURT = {
             ({"method": fedavg(loss="task-ce")}, "method.loss=task-ce leaves out the classes of tasks"),
             ({"guard": {"enabled": False}}, "guard.enabled=false: nothing keeps"),
             ({"participation": 0.001}, "participation=0.001 of .* is less than one client: one is taken"),
+            (
+                {"participation": 0.2, "evaluate": {"forgetting": [1]}},
+                "forgetting compares .* participation=0.2 a round has one: .* participation=0.34 has two",
+            ),
             ({"evaluate": {"forgetting": [3]}}, "evaluate.forgetting begins with round 3, and there are 2"),
         ],
     ),

@@ -102,6 +102,7 @@ REQUIRED: dict[str, Any] = {
     "std": [0.5],
     "who": [0],
     "factors": [{"client": 0, "factor": 0.5}],
+    "words": ["a", "b"],
 }
 """Options without a default, by their names."""
 MIXED = {
@@ -187,12 +188,16 @@ def kinds(slot: NestedField, place: str = "") -> Iterator[tuple[str, dict[str, A
 
 
 def leaves(options: Options, prefix: str) -> Iterator[str]:
-    """The dotted names of all options at any depth that aren't parts or groups."""
+    """The dotted names of all options at any depth that aren't parts or groups.
+
+    A group that isn't there and isn't written, either, is put in its place by `inside`.
+    """
+    written = options.model_dump()
     for name in type(options).model_fields:
         value = getattr(options, name)
         if isinstance(value, Options):
             yield from leaves(value, f"{prefix}{name}.")
-        else:
+        elif name in written:
             yield f"{prefix}{name}"
 
 

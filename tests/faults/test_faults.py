@@ -96,6 +96,17 @@ def test_all_methods_with_uploads_take_a_riders():
         assert torch.isfinite(federation.server.model).all()
 
 
+def test_clients_are_away_in_several_ways():
+    """Client 1 in rounds 1 and 2, clients 1 and 4 in round 3: four of five, then three of five train."""
+    away = [{"name": "absent", "who": [1], "last": 2}, {"name": "absent", "who": [1, 4], "first": 3}]
+    _, outcomes = play(small(partition={"name": "iid", "clients": 5}, faults=away))
+    trained = [
+        {record.client for record in outcome.records if record.name == "train_loss"} - {None}
+        for outcome in outcomes
+    ]
+    assert trained == [{0, 2, 3, 4}, {0, 2, 3, 4}, {0, 2, 3}]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

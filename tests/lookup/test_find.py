@@ -102,3 +102,12 @@ def test_looking_up_imports_neither_torch_nor_pandas():
         "sys.exit(bool({'torch', 'pandas', 'pydantic'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_lists_in_a_text_are_wrapped():
+    """Their items, one below the other; formulas keep their lines."""
+    lines = str(mnemos.describe("measures/forgetting")).splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    first = next(index for index, line in enumerate(lines) if line.startswith("- `before_accuracy`"))
+    assert lines[first + 1] == "  the union;"
+    assert lines[first + 2].startswith("- `after_accuracy`")

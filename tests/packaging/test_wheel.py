@@ -33,6 +33,26 @@ def called(*words: object, cwd: Path, **variables: str) -> str:
     return ended.stdout
 
 
+REST = """
+import sys
+import mnemos
+from mnemos.cli import main
+from mnemos.common.extras import install_line
+
+print(mnemos.__file__)
+print(install_line("ray"))
+for words in (
+    "report runs --out page.html", "reproduce wsm/figure-7 --scale 0.0005 --seeds 0 --jobs 1"
+):
+    sys.argv = ["mnemos", *words.split()]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+"""
+"""What is tried in one process, as each takes seconds to import PyTorch."""
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
     """The folder with the wheel, which is built from the sdist, and with the sdist."""
@@ -77,16 +97,10 @@ def test_what_is_packed(built):
 def test_the_wheel_works_without_the_repository(home):
     """`run`, `report` and `reproduce` of a packaged recipe, in an empty folder."""
     python, mnemos = home / "env/bin/python", home / "env/bin/mnemos"
-    where = called(python, "-c", "import mnemos; print(mnemos.__file__)", cwd=home)
-    assert where.startswith(str(home / "env"))
-    hint = called(
-        python, "-c", "from mnemos.common.extras import install_line as it; print(it('ray'))", cwd=home
-    )
-    assert hint == "pip install 'mnemos-fl[ray]'\n"
     called(mnemos, "run", "--quiet", "--data", "digits", "--rounds", 1, "engine=serial", cwd=home)
-    called(mnemos, "report", "runs", "--out", "page.html", cwd=home)
-    assert "</html>" in (home / "page.html").read_text()[-200:]
     data = write_papers_data(home / "data")
-    small = ("--scale", 0.0005, "--seeds", 0, "--jobs", 1)
-    shown = called(mnemos, "reproduce", "wsm/figure-7", *small, cwd=home, MNEMOS_DATA=str(data))
-    assert "FedAvg + WSM" in shown
+    where, hint, *shown = called(python, "-c", REST, cwd=home, MNEMOS_DATA=str(data)).splitlines()
+    assert where.startswith(str(home / "env"))
+    assert hint == "pip install 'mnemos-fl[ray]'"
+    assert "</html>" in (home / "page.html").read_text()[-200:]
+    assert "FedAvg + WSM" in "\n".join(shown)

@@ -343,6 +343,7 @@ def test_data_is_plain_json_whatever_a_run_has(tmp_path: Path) -> None:
         "pivot",
         "privacy",
         "significance",
+        "why",
         *OF_TASKS,
     }
     assert collect([])["panels"] == []

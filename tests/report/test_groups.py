@@ -81,6 +81,19 @@ def test_what_no_three_fields_tell_apart_is_named_by_what_is_unusual(tmp_path: P
     assert {one.label for one in found} == {f"fedavg + ce{note}" for note in notes}
 
 
+def test_own_data_has_the_name_of_its_file(tmp_path: Path) -> None:
+    """And its path only where two files have the same name."""
+    paths = ("here/scans.npz", "here/photos.npz", "there/scans.npz")
+    scans, photos, others = (
+        write_run(tmp_path / str(index), {"data": {"name": "npz", "path": path}})
+        for index, path in enumerate(paths)
+    )
+    found, _ = groups(scans, photos, ordered=False)
+    assert [one.label for one in found] == ["fedavg + ce, data.name=scans", "fedavg + ce, data.name=photos"]
+    found, _ = groups(scans, others, ordered=False)
+    assert [one.label for one in found] == [f"fedavg + ce, data.path={path}" for path in paths[::2]]
+
+
 def test_of_a_seed_that_was_run_twice_the_further_run_counts(tmp_path: Path) -> None:
     short = write_run(tmp_path / "a", {"rounds": 9}, status="interrupted", rounds=4)
     long = write_run(tmp_path / "b", {"rounds": 9}, accuracy=0.5)

@@ -89,7 +89,8 @@ def test_tables_are_filled(opened: Open, report: Path) -> None:
     with opened(report) as page:
         for table in page.locator("table").all():
             assert table.locator("tbody tr").count() > 0
-        assert page.locator("table").count() == 10
+        assert page.locator("table").count() == 11  # with the one of methods by settings
+        expect(page.locator("#block-pivot table")).to_have_count(1)
         rows = dict(zip(labels(page), column(page, "summary", "final accuracy"), strict=True))
         assert rows["wsm, rate 0.1"].startswith("81.5 ± 0.7 %")
         assert rows["wsm, rate 10"] == "NC"

@@ -45,7 +45,7 @@ def test_by_hand(tmp_path: Path) -> None:
     rounds, timeline = found["why-rounds"], found["why-timeline"]
     assert isinstance(rounds, HeatMaps)
     assert isinstance(timeline, HeatMaps)
-    whole, local, aggregation = rounds.items[0].frames
+    local, aggregation, whole = rounds.items[0].frames
     assert (whole.rows, whole.columns) == ((1, 2), (0, 1))
     np.testing.assert_allclose(whole.values, [[-0.6, 0.25], [0.5, 0]], atol=1e-12)
     np.testing.assert_allclose(local.values, [[-0.4, 0.5], [0.6, -0.25]], atol=1e-12)
@@ -71,14 +71,35 @@ def test_runs_without_a_ledger_have_none(tmp_path: Path) -> None:
     assert blocks("why", write_run(tmp_path / "a", rows=overall("test_accuracy", {1: 0.5}))) == {}
 
 
+WRITTEN = """
+window.written = [];
+const fill = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
+  window.written.push(text);
+  return fill.call(this, text, ...more);
+};
+"""
+"""Notes every text that is drawn."""
+
+
 def test_the_page(tmp_path: Path, opened: Callable[..., AbstractContextManager[Page]]) -> None:
-    """Both maps are drawn, and the slider of the timeline goes from the first round to the second."""
+    """Both maps are drawn with whole labels, and their sliders go through all parts and rounds."""
     write_run(tmp_path / "runs" / "a", rows=ROWS)
     written = write_report(tmp_path / "runs", tmp_path / "report.html")
-    with opened(written.page) as page:
+    with opened(written.page, WRITTEN) as page:
         for name in ("why-rounds", "why-timeline"):
             plot = page.locator(f"#block-{name} .plot").first
             plot.scroll_into_view_if_needed()
             expect(plot).to_have_attribute("data-drawn", "true")
         slider = page.locator("#block-why-timeline input[type=range]")
         expect(slider).to_have_attribute("max", "1")
+        assert {"altogether", "in local training", "in aggregation", "client 6"} <= set(
+            page.evaluate("window.written")
+        )
+        slider.press("ArrowLeft")
+        expect(page.locator("#block-why-timeline output")).to_have_text("1 (1 of 2)")
+        parts = page.locator("#block-why-rounds input[type=range]")
+        named = page.locator("#block-why-rounds output")
+        for name in ("altogether (3 of 3)", "in aggregation (2 of 3)", "in local training (1 of 3)"):
+            expect(named).to_have_text(name)
+            parts.press("ArrowLeft")

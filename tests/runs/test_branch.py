@@ -92,6 +92,15 @@ def test_without_a_client(tmp_path):
         play_round(run, 3)
 
 
+def test_without_a_client_that_was_away_before(tmp_path):
+    """Client 3 is away up to round 3 in the parent, and in all rounds of the branch."""
+    parent = made(tmp_path, participation=1.0, faults=[{"name": "absent", "who": [3], "last": 3}])
+    run = branch(parent, Branching(3, without=(3,)), tmp_path)
+    trained = {(row["round"], row.get("client")) for row in run.records if row["name"] == "train_loss"}
+    assert not {(round, 3) for round in range(1, 7)} & trained
+    assert (4, 2) in trained
+
+
 def test_changes(tmp_path):
     """Another loss, and another method: what clients remember of the old one isn't used."""
     parent = made(tmp_path, method="scaffold")

@@ -7,6 +7,7 @@ import pytest
 import mnemos
 from mnemos.errors import ConfigError
 from mnemos.runs.find import find
+from mnemos.studies.bundles import Bundles
 from mnemos.studies.pool import StudyView, _Pool, jobs_for
 from mnemos.studies.results import Ledger
 from mnemos.studies.study import Case
@@ -58,9 +59,14 @@ def given_out(monkeypatch, tmp_path, jobs, *devices):
     """The devices of the runs that a pool begins with."""
     monkeypatch.setattr("mnemos.studies.pool.WorkerProcess", Process)
     found = cases(*devices)
-    pool = _Pool(tmp_path, jobs, StudyView(), Ledger(found, tmp_path, None), None)
+    work = Bundles.of(found, jobs, together=False)
+    pool = _Pool(tmp_path, work, StudyView(), Ledger(found, tmp_path, None), None)
     pool._give_out()
-    return pool, [case.experiment.engine.device for case in pool._busy.values()]
+    return pool, devices_in_use(pool)
+
+
+def devices_in_use(pool):
+    return [case.experiment.engine.device for cases in pool._busy.values() for case in cases.values()]
 
 
 def test_two_runs_at_a_time_are_on_two_devices(monkeypatch, tmp_path):
@@ -68,10 +74,10 @@ def test_two_runs_at_a_time_are_on_two_devices(monkeypatch, tmp_path):
     pool, begun = given_out(monkeypatch, tmp_path, 2, *devices)
     assert begun == ["pretend:0", "pretend:1"]
     first = next(iter(pool._busy))
-    pool._free(first)
+    pool._free(first, 0)
     pool._give_out()
-    assert sorted(case.experiment.engine.device for case in pool._busy.values()) == BOTH
-    assert [case.variant for case in pool._left] == ["v3", "v4"]
+    assert sorted(devices_in_use(pool)) == BOTH
+    assert [case.variant for bundle in pool._left for case in bundle] == ["v3", "v4"]
 
 
 def test_more_runs_than_devices_share_them_if_asked_to(monkeypatch, tmp_path):

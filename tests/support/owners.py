@@ -57,10 +57,16 @@ class Direct:
             yield client, Lost(client, "timeout") if client in self.late else answer
 
 
-def joined(experiment, paths, folder, device="cpu"):
-    """The experiment among these owners, and a link to them; `device` is where all of them train."""
+def joined(experiment, paths, folder, device="cpu", sharing=()):
+    """The experiment among these owners, and a link to them; `device` is where all of them train.
+
+    `sharing` are the names of the owners that share how many samples of each class they have.
+    """
     own = torch.device(device)
     holders = [Holder(str(path), folder / path.stem, path.stem, device=own) for path in paths]
+
+    for holder in holders:
+        holder.share_counts = holder.name in sharing
 
     def ask(body):
         return {holder.name: holder.answer("query", "", body) for holder in holders}

@@ -10,6 +10,7 @@ from stories import HOLE, REPEATED, expected, interrupted
 import mnemos
 from mnemos.errors import ConfigError
 from mnemos.track.sink import parameters
+from support.play import small
 from support.processes import wait_for
 
 OFFLINE = ["wandb:project=tests,mode=offline"]
@@ -80,10 +81,17 @@ def whole(run):
     return {name: sorted(rounds.items()) for name, rounds in expected(run).items()}
 
 
-def test_history_configuration_and_summary(tiny, tmp_path):
-    run = mnemos.run(tiny, out=tmp_path, track=OFFLINE)
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """A run, and what its only offline folder holds: W&B's own process takes a while to end."""
+    experiment = small(participation=0.5, rounds=4, evaluate={"every": 2, "test_last": 2})
+    run = mnemos.run(experiment, out=tmp_path_factory.mktemp("runs"), track=OFFLINE)
     (folder,) = folders(run)
-    found = Offline(folder)
+    return run, Offline(folder)
+
+
+def test_history_configuration_and_summary(watched):
+    run, found = watched
     assert found.history == whole(run)
     assert {name: value for name, value in found.config.items() if name != "_wandb"} == parameters(
         run.experiment
@@ -94,15 +102,14 @@ def test_history_configuration_and_summary(tiny, tmp_path):
     assert (found.run.project, found.run.display_name) == ("tests", run.path.name)
 
 
-def test_nothing_about_the_machine_the_code_or_the_terminal(tiny, tmp_path):
-    run = mnemos.run(tiny, out=tmp_path, track=OFFLINE)
+def test_nothing_about_the_machine_the_code_or_the_terminal(watched):
+    run, found = watched
     (folder,) = folders(run)
-    found = Offline(folder)
     assert found.run.host == ""
     assert not found.run.HasField("git")
     assert not found.kinds & {"stats", "output", "output_raw", "files", "artifact", "environment"}
     assert [*folder.glob("files/*")] == []
-    for secret in (str(Path.cwd()), str(tmp_path), str(Path.home()), sys.executable, "pytest"):
+    for secret in (str(Path.cwd()), str(run.path.parent), str(Path.home()), sys.executable, "pytest"):
         assert secret.encode() not in found.text
     assert socket.gethostname() not in [found.run.host, *map(str, found.config.values())]
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "list": "List the choices: methods, losses, partitions, streams, models, engines, …",
     "show": "Explain a method, a loss, any other part, or a field: options, formula, an example line.",
     "runs": "List runs with their state and result.",
-    "predict": "Classify files with a trained model: images, arrays or tables.",
+    "predict": "Classify files with a trained model: images, arrays, tables or texts.",
     "export": "Write a trained model as a folder for a model hub: weights, description, model card.",
     "compare": "Run several variants of an experiment with several seeds, in turn.",
     "sweep": "Run a study, several runs at once.",

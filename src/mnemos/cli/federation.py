@@ -35,7 +35,11 @@ def journal(log: Path) -> Iterator[Any]:
     from mnemos.deployment.journal import Journal
 
     def show(line: str) -> None:
-        typer.echo(line, err=True)
+        """Print a line; on a terminal above the progress bar, if there is one."""
+        if terminal.errors.is_terminal:
+            terminal.errors.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            typer.echo(line, err=True)
 
     with closing(Journal(log, show, dated=not terminal.errors.is_terminal)) as say:
         try:

@@ -22,7 +22,13 @@ Words = Annotated[
         metavar="[RECIPE] [FIELD=VALUE]...", help="A YAML file, and changes such as local.lr=0.05."
     ),
 ]
+RUNS = Path("runs")
+"""Where commands put runs, and look for them, unless they are told otherwise."""
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for run directories.")]
+RunPaths = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[FOLDER_OR_RUN...]", help="Runs, or folders with runs; runs/ by default."),
+]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 

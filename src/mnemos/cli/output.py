@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mnemos.cli.interrupts import acknowledged
+from mnemos.cli.options import RUNS
 from mnemos.display.terminal import console
 from mnemos.display.words import percent, plural
 from mnemos.errors import DivergedError, PausedError
@@ -128,9 +129,7 @@ def resume_command(run: Run, options: Sequence[str] = ()) -> str:
 
     It can be pasted into a shell. `options` are added to `mnemos federate serve`.
     """
-    from mnemos.engines.flower import Flower
-
-    federated = isinstance(run.experiment.engine, Flower)
+    federated = run.experiment.engine.remote
     words = ["federate", "serve", str(run.path), *options] if federated else ["resume", str(run.path)]
     return shlex.join(["mnemos", *words])
 
@@ -155,7 +154,13 @@ def report_run(run: Run, as_json: bool, options: Sequence[str] = ()) -> None:
     typer.echo(f"files: {run.path}")
     if experiment.stream.paced or experiment.privacy.paced or status.message:
         report = shlex.join(["mnemos", "report", str(run.path)])
-        typer.echo(f"next:  {report}   (curves, tables and settings on one page)")
+        hints = [(report, "curves, tables and settings on one page")]
     else:
-        typer.echo(f"next:  {resume_command(run, options)} --rounds {2 * status.rounds}   (train for longer)")
-    typer.echo(f"       {shlex.join(['mnemos', 'runs', str(run.path.parent)])}   (all runs here)")
+        hints = [(f"{resume_command(run, options)} --rounds {2 * status.rounds}", "train for longer")]
+    if experiment.forgetting_rounds and status.rounds:
+        forgotten = shlex.join(["mnemos", "forgetting", str(run.path)])
+        hints.insert(0, (forgotten, "heat-maps of what clients forget"))
+    folder = [] if run.path.parent == RUNS else [str(run.path.parent)]
+    hints.append((shlex.join(["mnemos", "runs", *folder]), "all runs here"))
+    for index, (command, what) in enumerate(hints):
+        typer.echo(f"{'       ' if index else 'next:  '}{command}   ({what})")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +17,23 @@ from mnemos.common.plain import number, whole
 from mnemos.errors import DataError
 from mnemos.measures.counting import Counts, Groups
 from mnemos.methods.exchange import LARGEST_LOSS, State
+
+_CLIENTS_MODEL = ContextVar("_CLIENTS_MODEL", default=False)
+
+
+@contextmanager
+def evaluating_a_client() -> Iterator[None]:
+    """Around the evaluation of a client's model: owners are told that it isn't the server's."""
+    token = _CLIENTS_MODEL.set(True)
+    try:
+        yield
+    finally:
+        _CLIENTS_MODEL.reset(token)
+
+
+def is_a_clients_model() -> bool:
+    """Whether the model that is being evaluated is a client's."""
+    return _CLIENTS_MODEL.get()
 
 
 @dataclass(frozen=True)
@@ -31,6 +50,8 @@ class EvaluateRequest:
     """The groups of classes by which right answers are counted; None: only all together."""
     known: Tensor | None = None
     """Indices of training samples by whose labels the client corrects the answers; None: no correction."""
+    clients_model: bool = False
+    """Whether it is a client's model after local training, and not the server's."""
 
     def to_bytes(self) -> bytes:
         """The request as one buffer."""
@@ -41,7 +62,11 @@ class EvaluateRequest:
         if self.groups is not None:
             tensors["groups"] = self.groups.of
             views = {str(index): view for index, view in enumerate(self.groups.views)}
-        header = {"plan": self.plan.model_dump(mode="json"), "part": self.part}
+        header = {
+            "plan": self.plan.model_dump(mode="json"),
+            "part": self.part,
+            "clients_model": self.clients_model,
+        }
         return pack(tensors, {"views": views}, header)
 
     @classmethod
@@ -58,6 +83,7 @@ class EvaluateRequest:
                 vector(tensors, "samples", torch.int64),
                 _groups(tensors, states["views"]) if "groups" in tensors else None,
                 vector(tensors, "known", torch.int64) if "known" in tensors else None,
+                header["clients_model"] is True,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"message: not an evaluate request ({reason(error)})") from None

@@ -19,7 +19,8 @@ from mnemos.client.messages import Plan, TrainRequest
 from mnemos.client.precision import lowered, tf32
 from mnemos.client.reply import Trained, finish
 from mnemos.common.devices import send
-from mnemos.methods.exchange import Batch, Client, Net, State, TrainReply, When
+from mnemos.methods.exchange import Batch, Client, Net, State, When
+from mnemos.methods.replies import TrainReplies
 from mnemos.models.functional import Functional
 from mnemos.vector import Layout
 
@@ -75,9 +76,9 @@ class Trainees(ABC):
     def trained(self, data_means: State) -> Iterator[tuple[TrainRequest, Client, Trained]]:
         """Each client at the end of its training, with its request; `data_means`: what data passes found."""
 
-    def replies(self, data_means: State) -> list[TrainReply]:
+    def replies(self, data_means: State) -> TrainReplies:
         """The clients' replies, in the order of their requests, with losses that are still to be read."""
-        return [finish(request, client, trained) for request, client, trained in self.trained(data_means)]
+        return TrainReplies([finish(*trained) for trained in self.trained(data_means)])
 
     @abstractmethod
     def loss_reader(self) -> Callable[[Tensor], list[float]]:
@@ -164,10 +165,10 @@ class _Trace(NamedTuple):
     """The state of the generator before their forward pass."""
 
 
-def train(clients: Trainees) -> list[TrainReply]:
+def train(clients: Trainees) -> TrainReplies:
     """The replies of clients that train for a round, in the order of their requests."""
     replies = train_unread(clients)
-    return with_losses([Unread(clients.losses, clients.loss_reader(), replies)])
+    return with_losses([Unread(clients.losses, clients.loss_reader(), replies)])[0]
 
 
 class Unread(NamedTuple):
@@ -177,23 +178,19 @@ class Unread(NamedTuple):
     """`Trainees.losses` at the end of their training."""
     read: Callable[[Tensor], list[float]]
     """Makes the replies' mean losses of them."""
-    replies: list[TrainReply]
+    replies: TrainReplies
 
 
-def with_losses(several: Sequence[Unread]) -> list[TrainReply]:
+def with_losses(several: Sequence[Unread]) -> list[TrainReplies]:
     """Replies with their losses, which are all read at once; this waits for their devices."""
     home = several[0].losses.device
     found = torch.cat([unread.losses.reshape(-1).to(home) for unread in several]).cpu()
     own = torch.split(found, [unread.losses.numel() for unread in several])
-    return [
-        reply.with_loss(loss)
-        for unread, some in zip(several, own, strict=True)
-        for reply, loss in zip(unread.replies, unread.read(some), strict=True)
-    ]
+    return [unread.replies.with_losses(unread.read(some)) for unread, some in zip(several, own, strict=True)]
 
 
 @torch.no_grad()
-def train_unread(clients: Trainees) -> list[TrainReply]:
+def train_unread(clients: Trainees) -> TrainReplies:
     """The replies of clients that train for a round, with losses that are still to be read.
 
     Nothing here waits for a device: it may still be at work on the replies.
@@ -204,7 +201,7 @@ def train_unread(clients: Trainees) -> list[TrainReply]:
     return _train_unread(clients)
 
 
-def _train_unread(clients: Trainees) -> list[TrainReply]:
+def _train_unread(clients: Trainees) -> TrainReplies:
     found = data_pass(clients, "start")
     trace: list[_Trace] = []
     for here, step in clients.steps():

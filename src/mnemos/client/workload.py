@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
+from mnemos.client.requests import RequestColumns
 from mnemos.common import rng
 from mnemos.common.devices import CPU, bytes_in
 from mnemos.data.augment import Augmentation
@@ -68,14 +69,10 @@ class LocalWorkload:
         """How many passes over the samples it begins."""
         return self.course.passes
 
-    @cached_property
+    @property
     def ends(self) -> list[int]:
-        """After which steps, counted from 1, an epoch is over.
-
-        An epoch is a whole pass over the samples; a round that is too short for one is an epoch, too.
-        """
-        size = len(self.epoch)
-        return [size * (epoch + 1) for epoch in range(self.total // size)] or [self.total]
+        """After which steps, counted from 1, an epoch is over."""
+        return self.course.ends
 
 
 class Course(NamedTuple):
@@ -92,6 +89,15 @@ class Course(NamedTuple):
     def passes(self) -> int:
         """How many passes over the samples are begun."""
         return -(-self.total // len(self.epoch))
+
+    @property
+    def ends(self) -> list[int]:
+        """After which steps, counted from 1, an epoch is over.
+
+        An epoch is a whole pass over the samples; a round that is too short for one is an epoch, too.
+        """
+        size = len(self.epoch)
+        return [size * (epoch + 1) for epoch in range(self.total // size)] or [self.total]
 
     @property
     def in_order(self) -> bool:
@@ -122,9 +128,13 @@ Key = tuple[int, int, int]
 
 def order(workload: LocalWorkload, key: Key) -> Tensor:
     """Positions among the client's samples, in the order in which its batches take them, pass after pass."""
+    return course_order(workload.course, key)
+
+
+def course_order(course: Course, key: Key) -> Tensor:
+    """The same of any workload with this course."""
     seed, *where = key
     generator = rng.generator(seed, "batches", *where)
-    course = workload.course
     count, used, passes = course.size, sum(course.epoch), course.passes
     # All samples before any is there again: more than one permutation a pass only where batches are filled.
     each = -(-used // count)
@@ -217,6 +227,19 @@ def workload(request: TrainRequest, batch_norm: bool) -> LocalWorkload:
     return (
         todo if request.steps is None or request.steps >= todo.total else replace(todo, steps=request.steps)
     )
+
+
+def courses(asked: RequestColumns, batch_norm: bool) -> list[Course]:
+    """The batches and steps of each client; `batch_norm` as in `workload`."""
+    local = asked.plan.local
+    known: dict[tuple[int, int | None], Course] = {}
+    keys = [(size, pace.limit) for size, pace in zip(asked.samples.sizes, asked.paces, strict=True)]
+    for size, limit in dict.fromkeys(keys):
+        course = _course(size, local.batch, local.epochs, local.steps, batch_norm, local.fill)
+        if limit is not None and limit < course.total:
+            course = course._replace(total=limit)
+        known[size, limit] = course
+    return [known[key] for key in keys]
 
 
 def one_pass(request: TrainRequest) -> LocalWorkload:

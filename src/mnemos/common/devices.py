@@ -216,7 +216,17 @@ def _find(name: str, field: str) -> torch.device:
     if device is not None and (device.index or 0) < _count(device.type):
         return torch.device(device.type, device.index or 0)
     hint = _hint(name, there) if device is None else ""
-    raise ConfigError(f"there is no device '{name}'; {hint}there is {', '.join(there)}", field)
+    without = device is not None and device.type in KINDS and not _is_built_for(device.type)
+    missing = f"'{name}', which this PyTorch was built without" if without else f"'{name}'"
+    raise ConfigError(f"there is no device {missing}; {hint}there is {', '.join(there)}", field)
+
+
+def _is_built_for(kind: str) -> bool:
+    """Whether PyTorch was built for a kind of devices, whether there is one or not."""
+    if kind == "mps":
+        return torch.backends.mps.is_built()
+    builds = ("cuda", "hip") if kind == "cuda" else (kind,)
+    return any(getattr(torch.version, build, None) for build in builds)
 
 
 def _hint(name: str, there: Sequence[str]) -> str:

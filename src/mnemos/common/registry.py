@@ -13,8 +13,11 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 import types
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import ConfigDict, GetCoreSchemaHandler, ValidationError
@@ -28,6 +31,9 @@ from mnemos.errors import ConfigError, allowed, did_you_mean
 __all__ = ["Options", "Part", "Registry"]
 
 P = TypeVar("P", bound=Part)
+
+_REGISTERED = re.compile(r'\.register\(\s*"([^"]+)"')
+"""The name of a part in the decorator that registers it."""
 
 
 class Registry(Choices, Generic[P]):
@@ -47,6 +53,7 @@ class Registry(Choices, Generic[P]):
         self._parts: dict[str, type[P]] = {}
         self._shown: dict[str, type[P]] = {}
         self._imported = False
+        self._looked_for: set[str] = set()
 
     def register(self, name: str) -> Callable[[type[P]], type[P]]:
         """Class decorator that makes a part known under a name."""
@@ -72,7 +79,7 @@ class Registry(Choices, Generic[P]):
         return (self._parts[name] for name in sorted(self._parts))
 
     def __getitem__(self, name: str) -> type[P]:
-        self._import_all()
+        self._import(name)
         if name in self._parts:
             return self._parts[name]
         if name and is_shown(name):
@@ -133,6 +140,15 @@ class Registry(Choices, Generic[P]):
             ),
         )
 
+    def _import(self, name: str) -> None:
+        """Import what may register a part of this name: a run needs a dozen parts of a hundred."""
+        if not self._imported and name not in self._looked_for:
+            self._looked_for.add(name)
+            for module in _registering(self.package).get(name, ()):
+                importlib.import_module(module)
+            if name not in self._parts:
+                self._import_all()
+
     def _import_all(self) -> None:
         if not self._imported:
             self._imported = True
@@ -165,6 +181,22 @@ class Registry(Choices, Generic[P]):
         if name not in self._shown:
             self._shown[name] = _shown(self.base, self.kind, name)
         return self._shown[name]
+
+
+@cache
+def _registering(package: str) -> dict[str, list[str]]:
+    """Of each name that the modules of a package register in their text: these modules.
+
+    A name that is registered in another way, or a package whose text isn't there, is not among them.
+    """
+    found: dict[str, list[str]] = {}
+    for folder in map(Path, getattr(importlib.import_module(package), "__path__", [])):
+        for path in sorted(folder.rglob("*.py")):
+            steps = path.relative_to(folder).with_suffix("").parts
+            module = ".".join([package, *(steps[:-1] if steps[-1] == "__init__" else steps)])
+            for name in dict.fromkeys(_REGISTERED.findall(path.read_text(encoding="utf-8"))):
+                found.setdefault(name, []).append(module)
+    return found
 
 
 class _Shown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +58,24 @@ class Rows:
         self._unread[row] = torch.cat(parts)
         if len(self._unread) * 4 * self.width > _UNREAD_BYTES:
             self.fetch()
+
+    def gather(self, rows: Sequence[int], out: NDArray[np.float32], where: Sequence[int]) -> None:
+        """Copy some rows to the rows of `out` that `where` names."""
+        for block, own in self._by_block(rows):
+            out[np.asarray(where)[own]] = self._blocks[block][np.asarray(rows)[own] % self._per_block]
+
+    def scatter(self, rows: Sequence[int], values: Tensor) -> None:
+        """Fill some rows, which no device is about to fill, with the rows of a matrix of the host."""
+        numbers = values.numpy()
+        for block, own in self._by_block(rows):
+            self._dirty.add(block)
+            self._blocks[block][np.asarray(rows)[own] % self._per_block] = numbers[own]
+
+    def _by_block(self, rows: Sequence[int]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Each block that has some of the rows, and which of them."""
+        blocks = np.asarray(rows) // self._per_block
+        for block in np.unique(blocks).tolist():
+            yield block, np.flatnonzero(blocks == block)
 
     def fetch(self) -> None:
         """Read what has been written from a device, all rows at once, as the program waits for each time."""

@@ -7,6 +7,7 @@ the server only knows the descriptions. These functions give both the same class
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -46,6 +47,9 @@ class Described(Options):
         description="of its training samples, for each channel or feature"
     )
     variance: tuple[Annotated[float, Field(ge=0, le=1e78)], ...]
+    counts: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="training samples of each of `classes`, if the owner has agreed to that; else empty"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Described:
@@ -55,6 +59,8 @@ class Described(Options):
             )
         if not all(name.isprintable() for name in self.classes):
             raise ValueError("found a class whose name can't be printed")
+        if self.counts and (len(self.counts) != len(self.classes) or sum(self.counts) != self.train):
+            raise ValueError("found counts that aren't those of its classes and training samples")
         # Bytes have a mean of at most 255 and a standard deviation of at most 127.5.
         if self.kind == "uint8" and not (
             all(0 <= mean <= 255 for mean in self.mean)
@@ -73,18 +79,21 @@ class Agreement:
     std: tuple[float, ...]
 
 
-def describe(dataset: Dataset) -> Described:
-    """The description of an owner's data set."""
+def describe(dataset: Dataset, *, counts: bool = False) -> Described:
+    """The description of an owner's data set; with `counts`, also how many samples of each class it has."""
     samples = dataset.train.samples
     mean, variance = (np.zeros(0),) * 2 if dataset.vocabulary is not None else moments(samples)
+    held = sorted(_held(dataset))
+    labels = Counter(dataset.classes[label] for label in dataset.train.labels.tolist()) if counts else {}
     values = {
         "shape": dataset.shape,
         "kind": str(samples.dtype).removeprefix("torch."),
-        "classes": tuple(sorted(_held(dataset))),
+        "classes": tuple(held),
         "train": len(dataset.train),
         "test": len(dataset.test),
         "mean": tuple(mean.tolist()),
         "variance": tuple(variance.tolist()),
+        "counts": tuple(labels[name] for name in held) if counts else (),
     }
     try:
         return Described.parse(values)

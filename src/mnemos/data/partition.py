@@ -50,6 +50,13 @@ class Assignment:
         held = int((stop - start) * self.validation + 1e-9)
         return stop - min(held, max(stop - start - 1, 0))
 
+    def trains(self, clients: Ints) -> tuple[Ints, Ints]:
+        """(indices of the training samples of some clients, laid end to end; how many each has)."""
+        starts, sizes = self.offsets[clients], self.offsets[clients + 1] - self.offsets[clients]
+        sizes = sizes - self._held(sizes)
+        places = np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+        return self.order[places], sizes
+
     def train(self, client: int) -> Ints:
         """Indices of a client's training samples."""
         return self.order[self.offsets[client] : self._cut(client)]

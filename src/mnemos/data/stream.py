@@ -46,6 +46,11 @@ class Flow(ABC):
     def samples(self, client: int, round: int) -> Ints:
         """Indices of the client's training samples in a round; without any, it can't be selected."""
 
+    def samples_of(self, clients: Ints, round: int) -> tuple[Ints, Ints]:
+        """(`samples` of some clients, laid end to end; how many each has)."""
+        runs = [self.samples(client, round) for client in clients.tolist()]
+        return np.concatenate([np.zeros(0, np.int64), *runs]), np.array([*map(len, runs)], np.int64)
+
     def loads(self) -> Ints:
         """The sizes of each client's training sets over time [clients, n], such as those of its n tasks."""
         return self.assignment.train_sizes()[:, None]

@@ -24,7 +24,7 @@ class Page:
     round: int = 0
     rounds: int = 0
     accuracy: float | None = None
-    """Share of the owner's own samples that the model got right at the last evaluation."""
+    """Share of the owner's own samples that the server's model got right at its last evaluation."""
     run: str = ""
     """How the last run ended; empty while it goes on."""
     model: str = ""
@@ -72,16 +72,18 @@ class Diary:
         )
         self.note("connected")
 
-    def evaluated(self, part: str, right: int, samples: int) -> None:
-        """The client has evaluated a model on its own samples."""
+    def evaluated(self, part: str, right: int, samples: int, *, clients_model: bool = False) -> None:
+        """The client has evaluated the server's model, or one of some client, on its own samples."""
         self.note("connected")
         if not samples:
             return
         share = right / samples
         held = "test" if part == "test" else "validation"
-        self.page.accuracy = share
+        what = "a client's model after its training" if clients_model else "the model"
+        if not clients_model:
+            self.page.accuracy = share
         where = f"round {self.page.round}: " if self.page.round else ""  # it may have come in between
-        self._tell(f"{where}evaluated the model: {100 * share:.1f} % of {samples} own {held} samples right")
+        self._tell(f"{where}evaluated {what}: {100 * share:.1f} % of {samples} own {held} samples right")
         self._write()
 
     def ended(self, status: str, rounds: int, model: Path | None) -> None:

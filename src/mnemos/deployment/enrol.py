@@ -80,7 +80,12 @@ def among(experiment: Experiment, owners: Mapping[str, Described], ask: Ask) -> 
         found = f"samples of shape {list(some.shape)} ({some.kind})"
         raise DataError(f"{first} has {found}, and the experiment is for {wanted}")
     members = tuple(
-        Owner(owner=name, train=description.train, test=description.test)
+        Owner(
+            owner=name,
+            train=description.train,
+            test=description.test,
+            counts=_counts(description, agreement.classes),
+        )
         for name, description in owners.items()
     )
     known = Elsewhere(
@@ -111,6 +116,12 @@ def read_answer(owner: str, answer: bytes) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise DataError(f"{owner} has answered something that can't be read")
     return values
+
+
+def _counts(description: Described, classes: tuple[str, ...]) -> tuple[Run, ...]:
+    """(class, training samples) of an owner by the common classes, without those that it has none of."""
+    known = dict(zip(description.classes, description.counts, strict=False))
+    return tuple((label, known[name]) for label, name in enumerate(classes) if known.get(name))
 
 
 def _engine(experiment: Experiment) -> Flower:

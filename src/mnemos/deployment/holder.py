@@ -96,6 +96,8 @@ class Holder:
         """
         self.path, self.name, self._folder, self._plugins = path, name, folder, plugins
         self.device, self.diary = device, diary or Diary()
+        self.share_counts = False
+        """Whether the server is told how many training samples of each class there are."""
         self._trainer: tuple[Plan, Trainer] | None = None
         self._evaluated: Split | None = None
 
@@ -140,7 +142,7 @@ class Holder:
             own = _read(asked.reading, self.path)
             self.diary.described(len(own.train) + len(own.test))
             if not asked.tasks:
-                return {"owner": self.name, **describe(own).model_dump(mode="json")}
+                return {"owner": self.name, **describe(own, counts=self.share_counts).model_dump(mode="json")}
             # Only labels matter here, so the owner's own scale will do.
             dataset = arranged(own, Agreement(asked.classes, own.mean, own.std))
         first = np.zeros(len(asked.classes), np.int64)
@@ -202,7 +204,8 @@ class Holder:
         self._evaluated = split.on(self.device)  # so that it stays there for the next time
         with closing(evaluator), tf32(False, self.device):
             scores = evaluator(request.model, request.buffers, split, request.samples)
-        self.diary.evaluated(request.part, int(scores.hits.sum()), len(request.samples))
+        right, samples = int(scores.hits.sum()), len(request.samples)
+        self.diary.evaluated(request.part, right, samples, clients_model=request.clients_model)
         loss = float(scores.losses.double().sum())
         counts = None if request.groups is None else scores.counts(request.groups)
         corrected = None if request.known is None else _corrected(scores, dataset, request.known)

@@ -129,7 +129,7 @@ def _unknown(server: str, keys: Path | None) -> str:
         public = public_half(keys / OWNER_KEY)
         with closing(Control(server, (keys / CA).read_bytes())) as control:
             known = control.knows(public)
-    except (ConfigError, OSError, httpx.HTTPError):
+    except (OSError, httpx.HTTPError):
         return ""
     if known:
         return ""
@@ -148,6 +148,8 @@ def check(data: str, keys: Path | None) -> None:
         assert keys is not None
         if not (keys / name).is_file():
             raise ConfigError(f"{keys} has no file '{name}'; the server's operator hands it out", "keys")
+    if keys is not None:
+        public_half(keys / OWNER_KEY)  # Flower's own words about a key that it can't read are no help
 
 
 def reach(server: str, keys: Path | None, patience: float, say: Say) -> None:

@@ -102,6 +102,8 @@ def public_half(private: Path) -> bytes:
         raise ConfigError(
             f"{private}: not a private key in OpenSSH's form without a password", "keys"
         ) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{private}: not a key on a NIST elliptic curve, which Flower needs", "keys")
     return key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
 
 

@@ -26,7 +26,7 @@ from mnemos.common.devices import CPU
 from mnemos.data.dataset import Dataset
 from mnemos.engines.beside import Beside
 from mnemos.engines.devices import DeviceEngine
-from mnemos.engines.engine import Engine, Lost, Runner, Work, engines
+from mnemos.engines.engine import Engine, InBlocks, Lost, Runner, Work, engines, in_blocks
 from mnemos.engines.known import compiled_wanted, recall_engine, remember_fastest, want_compiled
 from mnemos.engines.threads import one_by_one
 from mnemos.engines.together import company
@@ -34,6 +34,7 @@ from mnemos.engines.trials import LARGE, Trial, time_steps
 from mnemos.engines.vmap import Vmap, has_short_steps
 from mnemos.errors import MnemosError
 from mnemos.methods.exchange import TrainReply
+from mnemos.methods.replies import TrainReplies
 from mnemos.version import __version__
 
 _LONG = 600.0
@@ -64,6 +65,9 @@ class AutoRunner(Runner):
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
         """The updates of a cohort, from the chosen engine."""
+        return InBlocks(self._blocks(cohort))
+
+    def _blocks(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReplies | Lost]:
         if self._chosen is None:
             cohort = list(cohort)
             if not cohort:  # without a client to time, the choice waits for a later round
@@ -74,7 +78,7 @@ class AutoRunner(Runner):
             training(0, len(cohort))  # and no longer trying engines
             cohort = [dataclasses.replace(request, plan=self.plan) for request in cohort]
         assert self._chosen is not None
-        yield from self._chosen.run(cohort)
+        yield from in_blocks(self._chosen.run(cohort))
         self.engine = self._chosen.engine  # which may have found out how many clients fit into memory
 
     def close(self) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NoReturn, Self
 
 import torch
@@ -27,12 +28,12 @@ from mnemos.common.devices import (
     is_out_of_memory,
     knows_double,
     release_memory,
-    send,
 )
 from mnemos.data.dataset import Dataset
 from mnemos.engines.engine import ClientError, Engine, Runner, blame
 from mnemos.errors import MnemosError
-from mnemos.methods.exchange import State, TrainReply
+from mnemos.methods.exchange import State
+from mnemos.methods.replies import TrainReplies
 
 
 class DeviceEngine(Engine):
@@ -116,25 +117,25 @@ class DeviceRunner(Runner):
 
     def train_in_turn(
         self,
-        chunks: Iterable[list[TrainRequest]],
-        begin: Callable[[int, list[TrainRequest]], Trainees],
+        chunks: Iterable[Sequence[TrainRequest]],
+        begin: Callable[[int, Sequence[TrainRequest]], Trainees],
         at_once: int,
-    ) -> Iterator[TrainReply]:
-        """Train chunks of clients on the devices in turn, and yield their replies in order.
+    ) -> Iterator[TrainReplies]:
+        """Train chunks of clients on the devices in turn, and yield the replies of each in order.
 
         `begin` makes trainees of a chunk for a device, by its index. `at_once` chunks are begun before their
         losses are read.
         """
         waiting: list[Unread] = []
-        begun: list[TrainRequest] = []
+        begun: list[Sequence[TrainRequest]] = []
 
-        def trained(index: int, chunk: list[TrainRequest]) -> Unread:
+        def trained(index: int, chunk: Sequence[TrainRequest]) -> Unread:
             clients = begin(index % len(self.devices), chunk)
             replies = train_unread(clients)
             return Unread(clients.losses, clients.loss_reader(), replies)
 
         for index, chunk in enumerate(chunks):
-            begun += chunk
+            begun.append(chunk)
             try:
                 waiting.append(trained(index, chunk))
             except Exception as error:  # raised again, with the client's number
@@ -146,21 +147,13 @@ class DeviceRunner(Runner):
             if len(waiting) >= at_once:
                 done = _read(waiting, begun)
                 waiting, begun = [], []  # what has been read makes room for the next
-                yield from map(self._homed, done)
+                yield from (replies.on(self._home) for replies in done)
         if waiting:
-            yield from map(self._homed, _read(waiting, begun))
-
-    def _homed(self, reply: TrainReply) -> TrainReply:
-        """A reply with all its tensors where the server's are."""
-        if reply.delta.device == self._home:
-            return reply
-        parts = reply.delta, reply.buffers, reply.change, reply.state
-        delta, buffers, change, state = send(parts, self._home)
-        return replace(reply, delta=delta, buffers=buffers, change=change, state=state)
+            yield from (replies.on(self._home) for replies in _read(waiting, begun))
 
 
-def _read(waiting: list[Unread], begun: list[TrainRequest]) -> list[TrainReply]:
-    """The replies of clients with their losses; `begun`: the clients' requests, for an error's message."""
+def _read(waiting: list[Unread], begun: list[Sequence[TrainRequest]]) -> list[TrainReplies]:
+    """The replies of chunks with their losses; `begun`: the chunks' requests, for an error's message."""
     try:
         return with_losses(waiting)
     except RuntimeError as error:  # raised again, with the clients' numbers
@@ -169,9 +162,9 @@ def _read(waiting: list[Unread], begun: list[TrainRequest]) -> list[TrainReply]:
         _blame_late(begun, error)
 
 
-def _blame_late(begun: list[TrainRequest], error: Exception) -> NoReturn:
+def _blame_late(begun: list[Sequence[TrainRequest]], error: Exception) -> NoReturn:
     """Raise a device's error again, which may have happened at any client whose losses haven't been read."""
-    *before, last = begun
+    *before, last = chain.from_iterable(begun)
     if not before:
         blame(last, error)
     others = ", ".join(str(request.client) for request in before)
@@ -182,7 +175,7 @@ def _blame_late(begun: list[TrainRequest], error: Exception) -> NoReturn:
 
 
 def blame_chunk(
-    chunk: list[TrainRequest], error: Exception, train_alone: Callable[[TrainRequest], object]
+    chunk: Sequence[TrainRequest], error: Exception, train_alone: Callable[[TrainRequest], object]
 ) -> NoReturn:
     """Raise a chunk's error as that of the first client that also fails alone, or else of all its clients."""
     if isinstance(error, MnemosError):

@@ -19,6 +19,7 @@ from mnemos.data.dataset import Dataset
 from mnemos.errors import MnemosError
 from mnemos.measures.evaluate import Judge
 from mnemos.methods.exchange import TrainReply
+from mnemos.methods.replies import TrainReplies
 
 ENOUGH = "enough others"
 """The reason on record for a client that wasn't waited for, because enough others had answered."""
@@ -41,6 +42,26 @@ class Lost(NamedTuple):
     """The reason in a few words, for the run's metrics: `timeout`, `worker died`."""
 
 
+class InBlocks(Iterator[TrainReply | Lost]):
+    """Replies one by one, which also come in blocks: those of many clients that were trained at once."""
+
+    def __init__(self, blocks: Iterator[TrainReplies | Lost]) -> None:
+        self.blocks = blocks
+        self._single = (
+            reply for block in blocks for reply in ([block] if isinstance(block, Lost) else block)
+        )
+
+    def __next__(self) -> TrainReply | Lost:
+        return next(self._single)
+
+
+def in_blocks(replies: Iterator[TrainReply | Lost]) -> Iterator[TrainReplies | Lost]:
+    """The replies of a runner in blocks, as large as they come."""
+    if isinstance(replies, InBlocks):
+        return replies.blocks
+    return (reply if isinstance(reply, Lost) else TrainReplies([reply]) for reply in replies)
+
+
 class Runner(ABC):
     """An opened engine, which runs one cohort after another until it is closed."""
 
@@ -56,7 +77,10 @@ class Runner(ABC):
 
     @abstractmethod
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
-        """Train the clients of a cohort, and yield an update or a loss for each, in the cohort's order."""
+        """Train the clients of a cohort, and yield an update or a loss for each, in the cohort's order.
+
+        An engine that trains many clients at once returns an `InBlocks`.
+        """
 
     def agree(self, others: Sequence[Engine]) -> None:
         """Go on like the runners of other models, which use the same engine with these options.

@@ -13,17 +13,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mnemos.client.messages import TrainRequest
+from mnemos.client.requests import RequestColumns
 from mnemos.client.workload import (
     Course,
+    Key,
     LocalWorkload,
     apply_label_map,
+    course_order,
     drawn_parts,
     draws,
     in_blocks,
-    key_of,
     one_pass,
-    order,
+    workload,
 )
 from mnemos.common.devices import CPU, send
 from mnemos.data.augment import Augmentation
@@ -67,20 +68,24 @@ class Feed:
     def __init__(
         self,
         dataset: Dataset,
-        requests: Sequence[TrainRequest],
-        workloads: Sequence[LocalWorkload],
+        asked: RequestColumns,
+        courses: Sequence[Course],
         loader: Loader,
         layout: Layout,
+        batch_norm: bool,
     ) -> None:
-        """`loader`: with the augmentation of training; `layout`: of the model, for what its parts draw."""
-        self._dataset, self._requests, self._workloads, self._layout = dataset, requests, workloads, layout
-        samples = torch.cat([todo.samples for todo in workloads])
+        """`courses`: each client's, in training; `loader`: with the augmentation of training.
+
+        `layout`: of the model, for what its parts draw; `batch_norm`: whether it has such layers.
+        """
+        self._dataset, self._asked, self._courses = dataset, asked, courses
+        self._layout, self._batch_norm = layout, batch_norm
+        samples = asked.samples.indices
         self._loader = loader.of(samples)
         self._load: _Load = self._loader
         if loader.device == CPU:  # on a device, memory is worth more than a few kernels a step
-            self._load = self._loader.keep(samples, max(todo.passes for todo in workloads))
-        sizes = [todo.course.size for todo in workloads]
-        self._offsets = [0, *accumulate(sizes[:-1])]
+            self._load = self._loader.keep(samples, max(course.passes for course in set(courses)))
+        self._offsets = [0, *accumulate(asked.samples.sizes[:-1])]
         self._device = loader.device
         self._maps = self._label_maps()
 
@@ -90,26 +95,24 @@ class Feed:
         The batches of a step end with the last client that still trains. A client before it that has no batch
         left gets an empty one, in which everything is masked.
         """
-        augment = self._requests[0].plan.local.augment
-        return self._loaded(self._load, self._with_parts(self._planned(self._workloads, augment)))
+        augment = self._asked.plan.local.augment
+        if augment or not self._asked.plain:
+            planned = self._joined([workload(own, self._batch_norm) for own in self._asked.requests], augment)
+        else:
+            planned = self._in_columns(self._courses)
+        return self._loaded(self._load, self._with_parts(planned))
 
     def one_pass(self, loader: Loader) -> Iterator[Fed]:
         """The batches of one pass over all clients' samples; `loader`: without augmentation."""
-        loader = loader.of(torch.cat([todo.samples for todo in self._workloads]))
-        return self._loaded(loader, self._planned([one_pass(request) for request in self._requests], ()))
+        loader = loader.of(self._asked.samples.indices)
+        todo = [one_pass(request) for request in self._asked.requests]
+        planned = self._in_columns([own.course for own in todo]) if self._asked.plain else self._joined(todo)
+        return self._loaded(loader, planned)
 
-    def _planned(
-        self, workloads: Sequence[LocalWorkload], augment: Sequence[Augmentation]
-    ) -> Iterator[_Planned]:
-        if augment or any(todo.noise or todo.trigger for todo in workloads):
-            return self._joined(workloads, augment)
-        return self._in_columns(workloads)
-
-    def _in_columns(self, workloads: Sequence[LocalWorkload]) -> Iterator[_Planned]:
+    def _in_columns(self, courses: Sequence[Course]) -> Iterator[_Planned]:
         """The steps of clients without noise, marks and augmentation: each is cut out of all their orders."""
-        courses = [todo.course for todo in workloads]
-        places, lengths = self._orders(workloads)
-        indices = torch.cat([todo.samples for todo in workloads])[places]
+        places, lengths = self._orders(courses)
+        indices = self._asked.samples.indices[places]
         sizes, starts = _cuts(courses, lengths)
         alike = len(set(courses)) == 1
         for own, begin in zip(sizes.T, starts.T, strict=True):
@@ -125,29 +128,31 @@ class Feed:
             cut = where.flatten()
             yield _Planned(Draw(indices[cut], places[cut]), None, mask, counts, {})
 
-    def _orders(self, workloads: Sequence[LocalWorkload]) -> tuple[Tensor, Tensor]:
+    def _orders(self, courses: Sequence[Course]) -> tuple[Tensor, Tensor]:
         """(positions among all clients' samples, client after client and pass after pass; how many of each).
 
         Where one batch has all samples of each client, they are in order, and nothing is drawn.
         """
-        courses, offsets = [todo.course for todo in workloads], torch.tensor(self._offsets)
-        if all(course.in_order for course in courses):
-            counts = torch.tensor([course.size for course in courses])
-            lengths = counts * torch.tensor([course.passes for course in courses])
+        offsets = torch.tensor(self._offsets)
+        kinds = dict.fromkeys(courses)
+        if all(course.in_order for course in kinds):
+            passes = {course: course.passes for course in kinds}
+            counts = torch.tensor(self._asked.samples.sizes)
+            lengths = counts * torch.tensor([passes[course] for course in courses])
             begins = lengths.cumsum(0) - lengths
             rows = torch.repeat_interleave(lengths)
             return (torch.arange(len(rows)) - begins[rows]) % counts[rows] + offsets[rows], lengths
-        orders = [_order(todo, request) for todo, request in zip(workloads, self._requests, strict=True)]
+        orders = [_order(*own) for own in zip(courses, self._asked.keys, strict=True)]
         lengths = torch.tensor([own.shape[0] for own in orders])
         return torch.cat(orders) + torch.repeat_interleave(offsets, lengths), lengths
 
     def _joined(
-        self, workloads: Sequence[LocalWorkload], augment: Sequence[Augmentation]
+        self, workloads: Sequence[LocalWorkload], augment: Sequence[Augmentation] = ()
     ) -> Iterator[_Planned]:
         """The steps of clients whose batches differ in size, or have noise, marks or augmentation."""
         drawn = [
-            draws(todo, augment, self._dataset.shape, key_of(request))
-            for todo, request in zip(workloads, self._requests, strict=True)
+            draws(todo, augment, self._dataset.shape, key)
+            for todo, key in zip(workloads, self._asked.keys, strict=True)
         ]
         for _ in range(max(todo.total for todo in workloads)):
             batches = [next(own, None) for own in drawn]
@@ -163,9 +168,9 @@ class Feed:
 
     def _with_parts(self, planned: Iterator[_Planned]) -> Iterator[_Planned]:
         """The steps of training, with what the method's parts draw for the clients that make them."""
-        if not self._requests[0].plan.method.uses("draw"):
+        if not self._asked.plan.method.uses("draw"):
             return planned
-        own = [drawn_parts(request, self._layout) for request in self._requests]
+        own = [drawn_parts(request, self._layout) for request in self._asked.requests]
 
         def stacked(count: int) -> State:
             drawn = [next(parts) for parts in own[:count]]
@@ -187,7 +192,7 @@ class Feed:
     def _filled(self, load: _Load, step: _Planned, sizes: Tensor | None) -> Fed:
         x, labels = load(step.draw)
         if step.source is None:
-            count = len(self._requests) if sizes is None else len(sizes)
+            count = len(self._courses) if sizes is None else len(sizes)
             shape = (count, step.draw.size // count)
             x, labels = x.view(*shape, *x.shape[1:]), labels.view(shape)
         else:
@@ -200,19 +205,16 @@ class Feed:
 
     def _label_maps(self) -> Tensor | None:
         """The class that each client takes each class for [K, classes]; None: all know their labels."""
-        if all(todo.label_map is None for todo in self._workloads):
+        if self._asked.label_maps is None:
             return None
         classes = torch.arange(len(self._dataset.classes))
-        maps = [apply_label_map(classes, todo.label_map) for todo in self._workloads]
+        maps = [apply_label_map(classes, own) for own in self._asked.label_maps]
         return torch.stack(maps).to(self._device)
 
 
-def _order(todo: LocalWorkload, request: TrainRequest) -> Tensor:
+def _order(course: Course, key: Key) -> Tensor:
     """Positions among the client's samples, pass after pass; as they are where a batch has all of them."""
-    course = todo.course
-    return (
-        torch.arange(course.size).repeat(course.passes) if course.in_order else order(todo, key_of(request))
-    )
+    return torch.arange(course.size).repeat(course.passes) if course.in_order else course_order(course, key)
 
 
 def _cuts(courses: Sequence[Course], lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from mnemos.client.evaluation import EvaluateReply, EvaluateRequest
+from mnemos.client.evaluation import EvaluateReply, EvaluateRequest, is_a_clients_model
 from mnemos.client.messages import Plan, TrainRequest, reply_from_bytes
 from mnemos.data.dataset import Dataset
 from mnemos.data.partition import Ints
@@ -145,8 +145,9 @@ class FlowerRunner(Runner):
             first = int(self._first[client])
             indices = samples[client] - (first if part == "train" else 0)
             labelled = None if known is None else torch.from_numpy(known(client) - first)
+            plan = self._told(client)
             return EvaluateRequest(
-                self._told(client), model, buffers, part, indices, groups, labelled
+                plan, model, buffers, part, indices, groups, labelled, is_a_clients_model()
             ).to_bytes()
 
         questions = _LazyQuestions(samples, question)

@@ -14,8 +14,9 @@ from torch.func import grad_and_value, vmap
 
 from mnemos.client.messages import Plan, TrainRequest
 from mnemos.client.reply import Trained, finish_together, label_columns, optimizer_state
+from mnemos.client.requests import Pace, RequestColumns, picked
 from mnemos.client.step import Step, Trainees
-from mnemos.client.workload import LocalWorkload, rates, step_rates, workload
+from mnemos.client.workload import Course, courses, rates, step_rates, workload
 from mnemos.common import activity
 from mnemos.common.devices import CPU, send
 from mnemos.data.batches import Loader
@@ -26,14 +27,14 @@ from mnemos.engines.stacking import (
     batch_tensors,
     client_like,
     client_rows,
-    column,
     each_client,
     first_rows,
     one_like,
     own_rows,
     stack,
 )
-from mnemos.methods.exchange import Batch, Client, Rates, State, TrainReply
+from mnemos.methods.exchange import Batch, Client, Rates, State
+from mnemos.methods.replies import TrainReplies
 from mnemos.models.functional import Functional
 from mnemos.optim.optimizer import Rate
 
@@ -65,20 +66,23 @@ class Rows(Trainees):
         batch_norm: bool,
     ) -> None:
         """`requests`: in any order; `batch_norm`: whether the model has batch-norm layers."""
-        workloads = [workload(request, batch_norm) for request in requests]
         device = loaders.training.device
-        totals = [todo.total for todo in workloads]
-        order = sorted(range(len(requests)), key=lambda k: -totals[k])
-        self._row = sorted(range(len(requests)), key=order.__getitem__)
+        asked = RequestColumns.of(requests)
+        self._courses = courses(asked, batch_norm)
+        order = self._row = [*range(len(requests))]
         """The row of each request: the inverse of `order`, which has the request of each row."""
+        if len({course.total for course in self._courses}) > 1:
+            order = sorted(order, key=lambda k: -self._courses[k].total)
+            self._row = sorted(order, key=order.__getitem__)
+            asked = RequestColumns.of(picked(requests, order))
+            self._courses = [self._courses[k] for k in order]
         self.plan, self.layout, self._functional, self._loaders = plan, functional.layout, functional, loaders
+        self._requests, self._asked = asked.requests, asked
         self._chain = functional.chain if in_closed_form(plan, functional, dataset.shape) else None
-        self._workloads = [workloads[k] for k in order]
-        self._requests = [requests[k] for k in order]
-        self._feed = Feed(dataset, self._requests, self._workloads, loaders.training, self.layout)
-        columns = label_columns(self._requests, dataset.train.labels, len(dataset.classes))
-        self._client, self._dims = stack(self._requests, columns)
-        buffers, _ = column([request.buffers for request in self._requests])
+        self._feed = Feed(dataset, asked, self._courses, loaders.training, self.layout, batch_norm)
+        columns = label_columns(asked, dataset.train.labels, len(dataset.classes))
+        self._client, self._dims = stack(asked, columns)
+        buffers = asked.buffers.value
         if device != CPU:
             states = [request.state if plan.local.keeps else {} for request in self._requests]
             self._client, buffers, states = send((self._client, buffers, states), device)
@@ -89,7 +93,7 @@ class Rows(Trainees):
         self.buffers = own_rows(buffers, len(requests), self.layout.buffer_size)
         self.optimizer = self._first_moments()
         self.losses, self._seen = torch.zeros(len(requests), device=device), torch.zeros(len(requests))
-        self._rates = _rates(self._requests, self._workloads)
+        self._rates = _rates(asked, self._courses, batch_norm)
         self._columns = _columns(self._rates, device)
         # None, and not these rows themselves: a cycle would keep a chunk in memory for too long.
         self._narrowed: Rows | None = None
@@ -128,7 +132,7 @@ class Rows(Trainees):
         known = {pace: step_rates(pace) for pace in dict.fromkeys(self._rates)}
         paces = [known[pace] for pace in self._rates]
         counts = local.optimizer.counts_epochs
-        ends = [frozenset(todo.ends) if counts else frozenset() for todo in self._workloads]
+        ends = [frozenset(course.ends) if counts else frozenset() for course in self._courses]
         for step, fed in enumerate(self._feed.training()):
             active = len(fed.sizes)
             self._seen[:active] += fed.sizes
@@ -137,7 +141,7 @@ class Rows(Trainees):
                 self.first(active),
                 Step(fed.batch, fed.counts, [pace[step] for pace in paces[:active]], over),
             )
-            activity.step(step + 1, self._workloads[0].total, len(self._workloads))
+            activity.step(step + 1, self._courses[0].total, len(self._courses))
 
     def samples(self) -> Iterator[tuple[Rows, Batch]]:
         """The batches of one pass over all clients' samples."""
@@ -157,14 +161,13 @@ class Rows(Trainees):
             done = Trained(end, buffers, self._rates[row], found, optimizer)
             yield self._requests[row], clients[row], done
 
-    def replies(self, data_means: State) -> list[TrainReply]:
+    def replies(self, data_means: State) -> TrainReplies:
         """The clients' replies; all at once, where the method allows it and all had the same rates."""
         if not (self.plan.method.by_parameter and len(set(self._rates)) == 1):
             return super().replies(data_means)
         shared = {name for name, dim in self._dims.state.items() if dim is None}
         done = Trained(self.parameters, self.buffers, self._rates[0], data_means, self.optimizer)
-        found = finish_together(self._requests, self._client, done, shared)
-        return [found[row] for row in self._row]
+        return finish_together(self._asked, self._client, done, shared).picked(self._row)
 
     def correct(self, gradient: Tensor) -> Tensor:
         """The corrected gradients; of all rows at once, where the method allows it."""
@@ -259,7 +262,7 @@ class Rows(Trainees):
 
     def per_sample(self, total: Tensor) -> Tensor:
         """The sums divided by the numbers of the clients' samples."""
-        sizes = torch.tensor([len(request.samples) for request in self._requests], device=total.device)
+        sizes = torch.tensor(self._asked.samples.sizes, device=total.device)
         return total / sizes.view(-1, *[1] * (total.ndim - 1))
 
 
@@ -268,16 +271,20 @@ def _together(states: list[State]) -> State:
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
-def _rates(requests: Sequence[TrainRequest], workloads: Sequence[LocalWorkload]) -> list[Rates]:
+def _rates(asked: RequestColumns, courses: Sequence[Course], batch_norm: bool) -> list[Rates]:
     """Each client's learning rates; worked out once for clients with the same rate, round and steps."""
+    keys = [*zip(asked.paces, courses, strict=True)]
     known: dict[tuple[object, ...], Rates] = {}
-    found = []
-    for request, todo in zip(requests, workloads, strict=True):
-        key = request.plan.local.lr, request.round, request.steps, todo.steps, len(todo.epoch)
-        if key not in known:
-            known[key] = rates(request, todo)
-        found.append(known[key])
-    return found
+    by_key: dict[tuple[Pace, Course], Rates] = {}
+    for row, key in enumerate(keys):
+        if key not in by_key:
+            pace, course = key
+            alike = pace, course.total, len(course.epoch)
+            if alike not in known:
+                request = asked.requests[row]
+                known[alike] = rates(request, workload(request, batch_norm))
+            by_key[key] = known[alike]
+    return [by_key[key] for key in keys]
 
 
 def _columns(rates: Sequence[Rates], device: torch.device) -> dict[tuple[float, ...], Tensor]:

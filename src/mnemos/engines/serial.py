@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import Field
 
@@ -55,8 +55,9 @@ class SerialRunner(DeviceRunner):
         """Train the clients of a cohort, each when its update is asked for; on a device, several ahead."""
         mirrors = [Mirror(device) for device in self.devices]
 
-        def begin(device: int, chunk: list[TrainRequest]) -> Trainees:
+        def begin(device: int, chunk: Sequence[TrainRequest]) -> Trainees:
             return self._trainers[device].trainee(mirrors[device](chunk[0]))
 
         with intra_op(self.plan.arithmetic.intra_op):
-            yield from self.train_in_turn(([request] for request in cohort), begin, self._at_once)
+            for replies in self.train_in_turn(([request] for request in cohort), begin, self._at_once):
+                yield from replies

@@ -9,9 +9,10 @@ from itertools import groupby
 from mnemos.client.messages import Plan, TrainRequest
 from mnemos.data.dataset import Dataset
 from mnemos.engines.auto import Auto
-from mnemos.engines.engine import Engine, Lost, Runner, Work
+from mnemos.engines.engine import Engine, InBlocks, Lost, Runner, Work, in_blocks
 from mnemos.engines.threads import one_by_one
 from mnemos.methods.exchange import TrainReply
+from mnemos.methods.replies import TrainReplies
 
 
 def open_each(engine: Engine, plans: Sequence[Plan], dataset: Dataset, work: Work) -> Runner:
@@ -40,8 +41,11 @@ class SeveralRunner(Runner):
 
     def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
         """Train the clients of a cohort; consecutive requests with the same model are run together."""
+        return InBlocks(self._blocks(cohort))
+
+    def _blocks(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReplies | Lost]:
         for index, requests in groupby(cohort, self._runner_index):
-            yield from self._runners[index].run(requests)
+            yield from in_blocks(self._runners[index].run(requests))
             self._agree()
 
     def close(self) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mnemos.client.messages import TrainRequest
-from mnemos.client.reply import of_method
+from mnemos.client.requests import RequestColumns
 from mnemos.methods.exchange import Batch, Client, State
 
 
@@ -76,37 +75,20 @@ def first_rows(count: int, stacked: Client, dims: Client) -> Client:
     )
 
 
-def column(tensors: Sequence[Tensor]) -> tuple[Tensor, int | None]:
-    """(tensors as rows of one, 0), or (the tensor, None) if all are the same object."""
-    first = tensors[0]
-    shared = all(tensor is first for tensor in tensors)
-    return (first, None) if shared else (torch.stack(list(tensors)), 0)
-
-
 def own_rows(values: Tensor, count: int, size: int) -> Tensor:
     """A matrix with `count` rows in memory of its own, from the rows or from the one that all have."""
     return values.expand(count, size).clone(memory_format=torch.contiguous_format)
 
 
-def stack(requests: Sequence[TrainRequest], columns: tuple[Tensor, Tensor, Tensor]) -> tuple[Client, Client]:
+def stack(asked: RequestColumns, columns: tuple[Tensor, Tensor, Tensor]) -> tuple[Client, Client]:
     """(all clients as one, with one row per client; the dimension of the rows in each of its tensors).
 
-    A tensor that is the same object for all clients, usually the received model, is shared and has no rows:
-    its dimension is None. `columns`: `counts`, `held` and `present` of the clients, one row each.
+    A tensor that is the same for all clients, usually the received model, has no rows: its dimension is None.
+    `columns`: `counts`, `held` and `present` of the clients, one row each.
     """
-
-    def together(states: list[State]) -> tuple[State, Any]:
-        pairs = {name: column([state[name] for state in states]) for name in states[0]}
-        return {name: pair[0] for name, pair in pairs.items()}, {
-            name: pair[1] for name, pair in pairs.items()
-        }
-
-    start, start_dim = column([request.model for request in requests])
-    received, received_dims = together([request.received for request in requests])
-    states = [of_method(request.state) if request.state else {} for request in requests]
-    state, state_dims = together(states)
-    dims: Any = (start_dim, received_dims, state_dims, 0, 0, 0)
-    return Client(start, received, state, *columns), Client(*dims)
+    stacked = Client(asked.model.value, asked.received.value, asked.state.value, *columns)
+    dims: Any = (asked.model.dim, asked.received.dim, asked.state.dim, 0, 0, 0)
+    return stacked, Client(*dims)
 
 
 def each_client(stacked: Client, dims: Client, count: int) -> list[Client]:

@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextvars import ContextVar
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -27,7 +28,7 @@ from mnemos.client.trainer import intra_op
 from mnemos.client.workload import workload
 from mnemos.data.dataset import Dataset
 from mnemos.engines.rows import Rows
-from mnemos.methods.exchange import TrainReply
+from mnemos.methods.replies import TrainReplies
 
 if TYPE_CHECKING:
     from mnemos.engines.vmap import VmapRunner
@@ -47,14 +48,14 @@ class _Member:
         self.turn = threading.Semaphore(0)
         self.runner: VmapRunner | None = None
         self.cohort: list[TrainRequest] = []
-        self.replies: list[TrainReply] = []
+        self.replies = TrainReplies([])
         self.error: Exception | None = None
 
     def train_alone(self) -> None:
         """Train the cohort as if there were no others; an error is kept for the run."""
         assert self.runner is not None
         try:
-            self.replies = list(self.runner.train_alone(self.cohort))
+            self.replies = TrainReplies.joined([*self.runner.train_alone(self.cohort)])
         except Exception as error:
             self.error = error
 
@@ -96,14 +97,14 @@ class Company:
             _join(threads)
             raise
 
-    def train(self, runner: VmapRunner, cohort: list[TrainRequest]) -> list[TrainReply]:
+    def train(self, runner: VmapRunner, cohort: list[TrainRequest]) -> TrainReplies:
         """The replies of a cohort of the calling thread's run; the others have their turns meanwhile."""
         me: _Member = self._own.member
-        me.runner, me.cohort, me.replies, me.error = runner, cohort, [], None
+        me.runner, me.cohort, me.replies, me.error = runner, cohort, TrainReplies([]), None
         self._waiting.append(me)
         self._hand_on()
         me.turn.acquire()
-        replies, me.cohort, me.replies = me.replies, [], []
+        replies, me.cohort, me.replies = me.replies, [], TrainReplies([])
         if self._stopped:
             raise KeyboardInterrupt
         if me.error is not None:
@@ -166,23 +167,25 @@ class Company:
         self._same[kind] = all(map(_equal, found, (member.replies for member in members)))
 
 
-def _joint(members: Sequence[_Member]) -> list[list[TrainReply]]:
+def _joint(members: Sequence[_Member]) -> list[TrainReplies]:
     """The replies of each member's cohort, trained as the rows of one matrix."""
     runner = members[0].runner
     assert runner is not None
     with intra_op(runner.plan.arithmetic.intra_op):
         cohorts = [_aligned(member.cohort, runner.row_step) for member in members]
-        replies = iter(train(runner.joint([request for cohort in cohorts for request in cohort])))
-    own = [[next(replies) for _ in cohort] for cohort in cohorts]
-    return [some[: len(member.cohort)] for some, member in zip(own, members, strict=True)]
+        replies = train(runner.joint([request for cohort in cohorts for request in cohort]))
+    begins = accumulate(map(len, cohorts), initial=0)
+    pairs = zip(begins, members, strict=False)
+    # Copies: products with a part of a matrix round differently, by where in memory it begins.
+    return [replies[begin : begin + len(member.cohort)].copied() for begin, member in pairs]
 
 
-def _equal(ours: Sequence[TrainReply], theirs: Sequence[TrainReply]) -> bool:
+def _equal(ours: TrainReplies, theirs: TrainReplies) -> bool:
     """Whether replies are the same to the bit; empty ones, of a cohort that failed, are not."""
-    return len(ours) == len(theirs) and all(
-        reply.delta.equal(other.delta) and reply.loss == other.loss
-        for reply, other in zip(ours, theirs, strict=True)
-    )
+    if not theirs:
+        return False
+    own, other = ours.columns, theirs.columns
+    return own.delta.equal(other.delta) and [*own.losses] == [*other.losses]
 
 
 class JointRows(Rows):

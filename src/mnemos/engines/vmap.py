@@ -14,11 +14,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from mnemos.client.messages import Arithmetic, Plan, TrainRequest
+from mnemos.client.requests import TrainRequests, sizes
 from mnemos.client.step import train
 from mnemos.client.trainer import fresh_model, has_batch_norm, intra_op
 from mnemos.client.workload import workload
@@ -30,12 +32,13 @@ from mnemos.data.batches import Loader
 from mnemos.data.dataset import Dataset
 from mnemos.engines.closed_form import in_closed_form
 from mnemos.engines.devices import DeviceEngine, DeviceRunner, Mirror, blame_chunk
-from mnemos.engines.engine import Engine, Runner, Work, engines
+from mnemos.engines.engine import Engine, InBlocks, Lost, Runner, Work, engines
 from mnemos.engines.rows import Loaders, Rows
 from mnemos.engines.threads import one_by_one
 from mnemos.engines.together import JointRows, company, kind_of
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.methods.exchange import TrainReply
+from mnemos.methods.replies import TrainReplies
 from mnemos.models.buffers import changed_buffers
 from mnemos.models.dropout import Dropout
 from mnemos.models.functional import Functional
@@ -132,20 +135,24 @@ class VmapRunner(DeviceRunner):
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
+    def run(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
         """The updates of a cohort, chunk after chunk.
 
         If a device runs out of memory, chunks are halved for the clients that are left. If that happens in
         the first chunk, the result is the same as with the smaller chunks from the start.
         """
+        return InBlocks(self._blocks(cohort))
+
+    def _blocks(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReplies]:
         beside = company() if self._short else None
         if beside is None:
             yield from self.train_alone(cohort)
         else:
-            yield from beside.train(self, list(cohort))
+            yield beside.train(self, list(cohort))
 
-    def train_alone(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
+    def train_alone(self, cohort: Iterable[TrainRequest]) -> Iterator[TrainReplies]:
         """The same without those of runs that go on beside this one."""
+        cohort = cohort if isinstance(cohort, TrainRequests) else list(cohort)
         with intra_op(self.plan.arithmetic.intra_op):
             if self._pool is not None:
                 yield from self._on_threads(self._pool, cohort)
@@ -153,14 +160,14 @@ class VmapRunner(DeviceRunner):
             if self.devices[0] == CPU:
                 yield from self._trained(cohort, [], self._options.chunk)
                 return
-            left, most, whole = deque(cohort), self._options.chunk, 0
-            while left:
+            through, most, whole = 0, self._options.chunk, 0
+            while through < len(cohort):
                 refused, begun = "", list[int]()
                 try:
-                    for reply in self._trained(list(left), begun, most):
-                        left.popleft()
-                        whole = max(whole, *begun)  # a reply comes when all that were begun are through
-                        yield reply
+                    for replies in self._trained(cohort[through:], begun, most):
+                        through += len(replies)
+                        whole = max(whole, *begun)  # replies come when all that were begun are through
+                        yield replies
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
                         raise
@@ -169,17 +176,17 @@ class VmapRunner(DeviceRunner):
                     most = self._halve(begun[-1], whole, refused)
                     whole = whole if begun[-1] > 1 else 0
 
-    def _on_threads(self, pool: ThreadPoolExecutor, cohort: Iterable[TrainRequest]) -> Iterator[TrainReply]:
+    def _on_threads(self, pool: ThreadPoolExecutor, cohort: Sequence[TrainRequest]) -> Iterator[TrainReplies]:
         """The updates of a cohort; several chunks are trained at a time, each by one thread.
 
         Only for gradients in closed form: `vmap` and autograd hold Python's lock for most of the time.
         """
-        waiting: deque[tuple[list[TrainRequest], Future[list[TrainReply]]]] = deque()
+        waiting: deque[tuple[Sequence[TrainRequest], Future[TrainReplies]]] = deque()
 
-        def trained(chunk: list[TrainRequest]) -> list[TrainReply]:
+        def trained(chunk: Sequence[TrainRequest]) -> TrainReplies:
             return train(self._rows(self._replicas[0], chunk))
 
-        def first() -> list[TrainReply]:
+        def first() -> TrainReplies:
             chunk, future = waiting.popleft()
             try:
                 return future.result()
@@ -190,9 +197,9 @@ class VmapRunner(DeviceRunner):
             for chunk in self._chunks(cohort, self._options.chunk):
                 waiting.append((chunk, pool.submit(trained, chunk)))
                 if len(waiting) > 2 * self._workers:
-                    yield from first()
+                    yield first()
             while waiting:
-                yield from first()
+                yield first()
         finally:
             for _, future in waiting:
                 future.cancel()
@@ -225,13 +232,15 @@ class VmapRunner(DeviceRunner):
         self._options = self._options.model_copy(update={"chunk": chunk})
         self.engine = self._options.settled()
 
-    def _trained(self, cohort: Iterable[TrainRequest], begun: list[int], most: int) -> Iterator[TrainReply]:
+    def _trained(self, cohort: Sequence[TrainRequest], begun: list[int], most: int) -> Iterator[TrainReplies]:
         """The updates of a cohort; the sizes of chunks that are begun, up to `most`, are added to `begun`."""
         mirrors = [Mirror(device) for device in self.devices]
 
-        def begin(device: int, chunk: list[TrainRequest]) -> Rows:
+        def begin(device: int, chunk: Sequence[TrainRequest]) -> Rows:
             begun.append(len(chunk))
-            return self._rows(self._replicas[device], [mirrors[device](request) for request in chunk])
+            first, mirror = chunk[0], mirrors[device]
+            there = mirror(first) is first
+            return self._rows(self._replicas[device], chunk if there else [*map(mirror, chunk)])
 
         return self.train_in_turn(self._chunks(cohort, most), begin, len(self.devices))
 
@@ -244,7 +253,7 @@ class VmapRunner(DeviceRunner):
         )
         return _Replica(Functional(module), Loaders(augmented, plain))
 
-    def _rows(self, replica: _Replica, requests: list[TrainRequest]) -> Rows:
+    def _rows(self, replica: _Replica, requests: Sequence[TrainRequest]) -> Rows:
         return Rows(self.plan, self._dataset, replica.functional, requests, replica.loaders, self._batch_norm)
 
     # beside other runs
@@ -282,23 +291,23 @@ class VmapRunner(DeviceRunner):
         known = [some for some in free if some is not None]
         return _SHARE * min(known) if known else _CACHE_BYTES if self._short else _CPU_BYTES
 
-    def _chunks(self, cohort: Iterable[TrainRequest], most: int) -> Iterator[list[TrainRequest]]:
+    def _chunks(self, cohort: Sequence[TrainRequest], most: int) -> Iterator[Sequence[TrainRequest]]:
         """`most` clients at a time, or as many as fit into memory if it is 0."""
-        chunk: list[TrainRequest] = []
-        width, traced, memory, batch = 0, 0, self._memory(), self.plan.local.batch
-        traces = self.plan.method.correction.traced is not None
-        for request in cohort:
-            own = min(batch, request.samples.shape[0]), self._traced(request) if traces else 0
-            wider, longer = max(width, own[0]), max(traced, own[1])
-            bytes_needed = (len(chunk) + 1) * (self._per_sample * wider + self._per_client + longer)
-            full = len(chunk) == most if most else bytes_needed > memory
-            if chunk and full:
-                yield chunk
-                chunk, (wider, longer) = [], own
-            chunk.append(request)
-            width, traced = wider, longer
-        if chunk:
-            yield chunk
+        if not len(cohort):
+            return
+        memory, widths = self._memory(), np.minimum(sizes(cohort), self.plan.local.batch)
+        traced = np.zeros(len(cohort))
+        if self.plan.method.correction.traced is not None:
+            traced = np.array([self._traced(request) for request in cohort], float)
+        begin = 0
+        while begin < len(cohort):
+            # What the clients from `begin` to each of the others need: as much as the largest of them, each.
+            widest, longest = (np.maximum.accumulate(values[begin:]) for values in (widths, traced))
+            each = self._per_sample * widest + self._per_client + longest
+            fitting = int(np.searchsorted(np.arange(1, len(each) + 1) * each, memory, side="right"))
+            end = begin + max(1, most or fitting)
+            yield cohort[begin:end]
+            begin = end
 
     def _traced(self, request: TrainRequest) -> int:
         """Bytes of a client's traced steps: the parameters and the batch of each."""

@@ -189,7 +189,8 @@ class Experiment(Options):
     @field_validator("measures", "faults", "screens")
     @classmethod
     def _each_once(cls, value: tuple[Part, ...], info: ValidationInfo) -> tuple[Part, ...]:
-        names = [type(part).name for part in value]
+        once = [part for part in value if not (isinstance(part, Fault) and part.several)]
+        names = [type(part).name for part in once]
         if len(set(names)) < len(names):
             kind = (info.field_name or "").removesuffix("s")
             raise ValueError(f"found {', '.join(names)}; each {kind} can be named once")
@@ -248,7 +249,8 @@ class Experiment(Options):
 
     def vanishes(self, client: int, round: int, attempt: int = 0) -> bool:
         """Whether a client doesn't answer in an attempt at a round, by one of the faults."""
-        return any(fault.vanishes(client, round, self.seed, attempt) for fault in self.faults)
+        faults = self.faults  # none, as a rule; and this is asked of every client in every round
+        return bool(faults) and any(fault.vanishes(client, round, self.seed, attempt) for fault in faults)
 
     def hash(self) -> str:
         """Twelve hexadecimal digits that are equal for equal experiments."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field, field_validator, model_validator
 
 from mnemos.errors import ConfigError
@@ -12,8 +14,11 @@ from mnemos.faults.fault import Fault, faults
 class Absent(Fault):
     """Named clients vanish in some rounds, or in all: the server gets no update of theirs and doesn't wait.
 
-    Under an asynchronous clock the rounds are those in which a client is sent the model.
+    It can be given several times, for other clients in other rounds. Under an asynchronous clock the rounds
+    are those in which a client is sent the model.
     """
+
+    several: ClassVar[bool] = True
 
     who: tuple[int, ...] = Field(min_length=1, description="the clients, by their numbers")
     first: int = Field(1, ge=1, description="the first round that they are away")

@@ -33,6 +33,9 @@ class Fault(Part):
     in_step: ClassVar[bool] = False
     """Whether all clients of a round must start from the same model, which asynchronous ones don't."""
 
+    several: ClassVar[bool] = False
+    """Whether an experiment can have it more than once, such as for other clients in other rounds."""
+
     @property
     def mark(self) -> Mark | None:
         """The mark that opens the backdoor, if the fault plants one."""

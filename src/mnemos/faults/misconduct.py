@@ -13,6 +13,7 @@ from mnemos.data.trigger import Trigger
 from mnemos.faults.fault import Collusion, Fault, Pretence, Tampering
 from mnemos.faults.free_riders import pretended
 from mnemos.methods.exchange import State, TrainReply
+from mnemos.methods.replies import TrainReplies
 from mnemos.screens.sound import Asked, Form
 from mnemos.vector import Layout
 
@@ -41,9 +42,16 @@ class Misconduct:
             found = (fault for fault in faults if isinstance(fault, kind))
             return {client: fault for fault in found for client in fault.clients(population, seed).tolist()}
 
-        self._pretenders, self._tamperers = by_client(Pretence), by_client(Tampering)
+        self.pretenders = by_client(Pretence)
+        """The clients that don't train, and their fault."""
+        self._tamperers = by_client(Tampering)
         self.colluders = by_client(Collusion)
         """The clients that agree on what they send, and their fault."""
+
+    @property
+    def changes_data(self) -> bool:
+        """Whether some clients may have wrong labels, or marks on their samples."""
+        return bool(self._tamperers or self.colluders)
 
     def label_map(self, client: int) -> Tensor | None:
         """The class that a client takes each class for; None: its labels are right."""
@@ -55,18 +63,22 @@ class Misconduct:
         fault = self.colluders.get(client)
         return None if fault is None else fault.trigger
 
-    def pretended(self, request: TrainRequest, memory: State) -> TrainReply | None:
-        """The update of a client that doesn't train; None: it trains."""
-        fault = self._pretenders.get(request.client)
-        if fault is None:
-            return None
+    def pretended(self, request: TrainRequest, memory: State) -> TrainReply:
+        """The update of a client that doesn't train."""
+        fault = self.pretenders[request.client]
         delta = fault.pretend(request, memory[LAST], self._layout)
         return pretended(request, delta, self._dataset, self._layout)
 
-    def tampered(self, update: TrainReply, client: int, memory: State) -> TrainReply:
-        """The update that a client sends after training: its own, or what its fault makes of it."""
-        fault = self._tamperers.get(client)
-        return update if fault is None else fault.tamper(update, memory, self._layout)
+    def tampered(self, updates: TrainReplies, memory: State) -> TrainReplies:
+        """The updates that clients send after training: their own, or what their faults make of them."""
+        if self._tamperers.keys().isdisjoint(updates.clients):
+            return updates
+
+        def sent(update: TrainReply) -> TrainReply:
+            fault = self._tamperers.get(update.client)
+            return update if fault is None else fault.tamper(update, memory, self._layout)
+
+        return updates.each(sent)
 
     def colluded(
         self, round: Sequence[tuple[TrainRequest, TrainReply]], memory: State

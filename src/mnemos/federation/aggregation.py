@@ -14,19 +14,20 @@ from mnemos.methods.exchange import Cohort, Fold, Server, TrainReply
 from mnemos.methods.fold import WeightedMean
 from mnemos.methods.method import Method
 from mnemos.methods.part import Single
+from mnemos.methods.replies import TrainReplies
 from mnemos.privacy.gaussian import NoisySum
 from mnemos.ranks.spectra import ranked
 from mnemos.vector import Layout
 
-_MOST, _TOGETHER = 256, 2**24
+_MOST, _TOGETHER = 1024, 2**24
 """How many updates are folded together, and how many bytes they may have."""
 
 
 class Aggregation(Protocol):
-    """Takes a round's updates one by one, in the cohort's order, and makes the next server of them."""
+    """Takes a round's updates in the cohort's order, and makes the next server of them."""
 
-    def add(self, update: TrainReply) -> None:
-        """Take in one update."""
+    def add(self, updates: TrainReplies) -> None:
+        """Take in some updates."""
 
     def result(self, round: int) -> tuple[Server, list[Record]]:
         """The server after the round, and what is recorded of the aggregation."""
@@ -52,29 +53,32 @@ class Averaging:
         self._method, self._server, self._layout = method, server, layout
         self._fold, self._population = fold, population
         self._compared: list[TrainReply] = []
-        self._waiting: list[tuple[TrainReply, float]] = []
-        """Updates that are folded together, with their weights."""
+        self._waiting: list[TrainReplies] = []
+        """Updates that are folded together."""
         alike = isinstance(fold, WeightedMean) and type(fold).add is WeightedMean.add
         self._at_once = max(1, min(_MOST, _TOGETHER // (4 * layout.size))) if together and alike else 1
 
-    def add(self, update: TrainReply) -> None:
-        """Fold an update at once, or keep it for `result` if its weight depends on the others'."""
+    def add(self, updates: TrainReplies) -> None:
+        """Fold updates at once, or keep them for `result` if their weights depend on the others'."""
         weighting = self._method.weighting
-        if isinstance(weighting, Single):
-            weight = weighting.weigh(update, self._layout)
-            own = weight.parameters
-            if self._at_once > 1 and isinstance(own, float) and own is weight.buffers:
-                self._waiting.append((update, own))
-                if len(self._waiting) == self._at_once:
-                    self._fold_waiting()
-            else:
-                self._fold.add(update, weight)
+        if not isinstance(weighting, Single):
+            # Their senders' memory isn't needed here.
+            self._compared += [replace(update, state={}) for update in updates]
+        elif self._at_once > 1:
+            while updates:  # as many at a time, however they come
+                room = self._at_once - sum(map(len, self._waiting))
+                self._waiting.append(updates[:room])
+                updates = updates[room:]
+                if len(self._waiting[-1]) == room:
+                    self._fold_waiting(weighting)
         else:
-            self._compared.append(replace(update, state={}))  # its sender's memory isn't needed here
+            for update in updates:
+                self._fold.add(update, weighting.weigh(update, self._layout))
 
     def result(self, round: int) -> tuple[Server, list[Record]]:
         """x ← server step (Σ aₖ Δₖ / Σ aₖ)."""
-        self._fold_waiting()
+        if isinstance(self._method.weighting, Single):
+            self._fold_waiting(self._method.weighting)
         records = list(self._compare(round, tuple(self._compared)))
         aggregate, fold = self._fold.result(), self._fold
         share = aggregate.clients / self._population
@@ -84,13 +88,18 @@ class Averaging:
             records.append(Record(round, "clip", fold.clip))
         return server, records
 
-    def _fold_waiting(self) -> None:
-        """Fold the updates that wait."""
-        if self._waiting and isinstance(self._fold, WeightedMean):
-            updates, weights = zip(*self._waiting, strict=True)
+    def _fold_waiting(self, weighting: Single) -> None:
+        """Fold the updates that wait: as a product, if each client has one weight for everything."""
+        if not self._waiting or not isinstance(self._fold, WeightedMean):
+            return
+        updates, self._waiting = TrainReplies.joined(self._waiting), []
+        numbers = weighting.numbers(updates, self._layout)
+        if numbers is not None:
             with intra_op(1):  # sums must not depend on the number of threads
-                self._fold.add_together(updates, weights)
-            self._waiting = []
+                self._fold.add_together(updates, numbers)
+            return
+        for update in updates:
+            self._fold.add(update, weighting.weigh(update, self._layout))
 
     def _compare(self, round: int, updates: tuple[TrainReply, ...]) -> Iterator[Record]:
         """Weigh updates by comparing them, and fold them; yields each client's share αₖ of every layer."""

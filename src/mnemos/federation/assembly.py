@@ -29,7 +29,6 @@ from mnemos.federation.hooks import (
     simulate_time,
 )
 from mnemos.federation.model_assignment import assign_models, exchange_of
-from mnemos.federation.owners import RemoteGroup
 from mnemos.federation.peers import Peers
 from mnemos.federation.population import Population, held_back, partition_samples
 from mnemos.federation.protocols.asynchronous import AsynchronousRounds
@@ -116,8 +115,17 @@ class Parts:
         sentences += warnings(setup)
         plan = self.plan.model_copy(update={"model": models.models[group]})
         mechanism = None if self.guarantee is None else self.guarantee.mechanism
-        kind = Peers if models.peers else RemoteGroup if self.dataset.remote else Group
-        return kind(population, models, group, plan, module, mechanism)
+        return self._kind()(population, models, group, plan, module, mechanism)
+
+    def _kind(self) -> type[Group]:
+        """What the groups of this federation are."""
+        if self.models.peers:
+            return Peers
+        if not self.dataset.remote:
+            return Group
+        from mnemos.federation.owners import RemoteGroup  # it needs all that reads owners' files
+
+        return RemoteGroup
 
 
 def _promise(population: Population) -> Guarantee | None:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mnemos.common.devices import CPU
 from mnemos.common.rows import Rows
 from mnemos.data.partition import Ints
 from mnemos.methods.exchange import State
@@ -64,6 +65,42 @@ class ClientStates:
         if rows.width:
             row = self._held[client] = self._held[client] if client in self._held else rows.take()
             rows.write(row, [state[name].detach().reshape(-1) for name in self._shapes[group]])
+
+    def hold_all(self, clients: Sequence[int], states: State) -> None:
+        """`hold` for some clients of one group; `states` have a row for each."""
+        group = int(self._groups[clients[0]])
+        table, names = self._rows[group], self._shapes[group]
+        if not table.width:
+            return
+        values = torch.cat([states[name].detach().reshape(len(clients), -1) for name in names], dim=1)
+        if values.device != CPU:
+            for client, own in zip(clients, values, strict=True):
+                row = self._held[client] = self._held[client] if client in self._held else table.take()
+                table.write(row, [own])
+            return
+        rows = [self._held[client] if client in self._held else table.take() for client in clients]
+        self._held.update(zip(clients, rows, strict=True))
+        table.scatter(rows, values)
+
+    def states_of(self, clients: Sequence[int], fresh: State) -> tuple[State, bool]:
+        """(the states of some clients of one group, with a row for each; True).
+
+        A client without a state has the fresh one. If that is all of them, it is (fresh, False).
+        """
+        known = [index for index, client in enumerate(clients) if client in self._row]
+        if not known:
+            return fresh, False
+        group = int(self._groups[clients[0]])
+        table, shapes = self._rows[group], self._shapes[group]
+        found = torch.empty(len(clients), table.width)
+        if len(known) < len(clients):
+            found[:] = torch.cat([fresh[name].reshape(-1).cpu() for name in shapes])
+        table.gather([self._row[clients[index]] for index in known], found.numpy(), known)
+        parts = torch.split(found, [shape.numel() for shape in shapes.values()], dim=1)
+        return {
+            name: part.view(len(clients), *shape)
+            for (name, shape), part in zip(shapes.items(), parts, strict=True)
+        }, True
 
     def commit(self, round: int) -> None:
         """Make the states that are held the clients' states after this round."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from mnemos.client.messages import TrainRequest
 from mnemos.client.trainer import fresh_model
@@ -22,7 +23,9 @@ from mnemos.federation.servers import check_finite, joined, split
 from mnemos.measures.measure import Record, Scores
 from mnemos.methods.exchange import Server
 from mnemos.models.encoder import Encoder, place
-from mnemos.pretrain.train import Tell
+
+if TYPE_CHECKING:  # a run from random weights trains no encoder
+    from mnemos.pretrain.train import Tell
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,12 @@ class Federation:
         self.round = 0
         self._started = False
 
-    def advance(self, runner: Runner) -> Outcome:
-        """Round t: select, train, screen, aggregate, step, evaluate, record."""
+    def advance(self, runner: Runner, without: frozenset[int] = frozenset()) -> Outcome:
+        """Round t: select, train, screen, aggregate, step, evaluate, record; `without` are clients away."""
         self.load_start()
-        ctx = RoundContext(self.round + 1, self.servers, self.client_states, runner, self.checks)
+        ctx = RoundContext(
+            self.round + 1, self.servers, self.client_states, runner, self.checks, without=without
+        )
         ctx.client_states.drop()  # left over if a round was interrupted
         records = [] if self.round else self.evaluation.before_training(self.servers)
         result = self.play(ctx)
@@ -163,4 +168,4 @@ class Federation:
         """
         ctx = RoundContext(round, self.servers, self.client_states, runner)
         broadcasts = self.groups[group].broadcasts(ctx, self.cohort(round))
-        return self.groups[group].requests(ctx, broadcasts, steps)
+        return iter(self.groups[group].requests(ctx, broadcasts, steps))

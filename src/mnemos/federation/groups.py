@@ -6,21 +6,25 @@ of the federation's. Peers with the same kind of model are a group in which each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
+from itertools import chain
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mnemos.client.evaluation import evaluating_a_client
 from mnemos.client.messages import Plan, TrainRequest
 from mnemos.client.reply import kept
+from mnemos.client.requests import Own, Runs, TrainRequests
 from mnemos.common.devices import send
 from mnemos.data.dataset import Split
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
-from mnemos.faults.asking import Answer, Train, ask, counted
+from mnemos.faults.asking import Answers, Train, ask, by_engine
 from mnemos.faults.misconduct import LAST, Misconduct
 from mnemos.federation.aggregation import Aggregation, Averaging
 from mnemos.federation.model_assignment import ModelAssignment
@@ -30,12 +34,14 @@ from mnemos.federation.screening import Screening
 from mnemos.measures.evaluate import Evaluator, Judge
 from mnemos.measures.measure import Measure, Opening, Scores, Watch
 from mnemos.methods.exchange import Broadcast, Occasion, Server, State, TrainReply
+from mnemos.methods.replies import Columns, TrainReplies
 from mnemos.privacy.gaussian import Mechanism
 from mnemos.screens import guard
 from mnemos.screens.sound import Form
 from mnemos.vector import Layout
 
 _BUFFERS = "buffers"
+_NONE = torch.zeros(0, dtype=torch.int64)
 
 
 class Group:
@@ -116,7 +122,7 @@ class Group:
         attempt: Attempt,
         memory: State,
         train: Train | None = None,
-    ) -> Iterator[Answer]:
+    ) -> Iterator[Answers]:
         """Ask clients to train, screen their updates, and yield the answers in the order of the broadcasts.
 
         `memory`: what screens and bad clients remember; both add. `train`: called instead of the engine's.
@@ -124,57 +130,93 @@ class Group:
         requests = self.requests(ctx, broadcasts, attempt.steps)
         absent = {**attempt.absent, **dict.fromkeys(ctx.without)}
         if train is None:
-            train = counted(ctx.runner.run, sum(client not in absent for client in broadcasts))
+            present = len(broadcasts) if not absent else sum(client not in absent for client in broadcasts)
+            train = by_engine(ctx.runner, present)
         answers = ask(train, requests, absent, self.misconduct, memory)
         return self._screening.screen(answers, ctx.servers[self.index], memory, ctx.checks)
 
     def requests(
         self, ctx: RoundContext, broadcasts: Mapping[int, Broadcast], steps: Mapping[int, int]
-    ) -> Iterator[TrainRequest]:
-        """The requests to all clients that have samples; each is made when the engine asks for it.
+    ) -> TrainRequests:
+        """The requests to all clients that have samples; each is made when it is looked at.
 
         `steps`: how many steps each client makes that has to stop early.
         """
         plan = self.plan.model_copy(update={"arithmetic": ctx.runner.plan.arithmetic})
-        fresh = self.method.client_state(self.layout)
-        held_back = self.flow.assignment.validation > 0
-        nothing = torch.zeros(0, dtype=torch.int64)
-        assignment, flow, met, present = self.flow.assignment, self.flow.if_asked, _Tensors(), _Tensors()
-        for client, broadcast in broadcasts.items():
-            round = broadcast.round
+        fresh, assignment, flow = (
+            self.method.client_state(self.layout),
+            self.flow.assignment,
+            self.flow.if_asked,
+        )
+        met, present = _Tensors(), _Tensors()
+
+        def make(client: int, samples: Tensor) -> TrainRequest:
+            broadcast = broadcasts[client]
             model, buffers = self.start(broadcast, client)
             state = fresh
             if client in ctx.client_states:
                 state = ctx.client_states[client]
                 buffers = state.pop(_BUFFERS, buffers)
-            samples = flow.samples(client, round)
-            if not len(samples):
-                continue  # a stream may leave a client without data for a while
-            yield TrainRequest(
+            return TrainRequest(
                 plan=plan,
-                round=round,
+                round=broadcast.round,
                 client=client,
                 model=model,
                 buffers=buffers,
                 received=broadcast.received,
                 state=self._sent_state(state, ctx),
-                samples=torch.from_numpy(np.ascontiguousarray(samples)),
-                held_out=torch.from_numpy(assignment.held_out(client)) if held_back else nothing,
-                met=met(flow.met(client, round)),
-                present=present(flow.present(client, round)),
+                samples=samples,
+                held_out=torch.from_numpy(assignment.held_out(client)) if assignment.validation else _NONE,
+                met=met(flow.met(client, broadcast.round)),
+                present=present(flow.present(client, broadcast.round)),
                 noise=0.0 if assignment.noise is None else float(assignment.noise[client]),
                 label_map=self.misconduct.label_map(client),
                 steps=steps.get(client),
                 trigger=self.misconduct.trigger(client),
             )
 
+        clients, samples = self._samples(broadcasts)
+        own = None
+        if self._alike and not steps and len({*map(id, broadcasts.values())}) == 1:
+            own = Own(self._held_out, partial(ctx.client_states.states_of, fresh=fresh))
+        return TrainRequests(plan, clients, samples, broadcasts, steps, make, own)
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether clients that are sent the same differ in samples and in the method's memory alone."""
+        same_data = self.flow.assignment.noise is None and not self.flow.if_asked.tasks
+        same_memory = not (self.plan.local.keeps or self.method.buffers.local)
+        return same_data and same_memory and not self.misconduct.changes_data
+
+    def _samples(self, broadcasts: Mapping[int, Broadcast]) -> tuple[list[int], list[Tensor]]:
+        """(the clients that have samples in the rounds that they train for, the samples of each)."""
+        flow, rounds = self.flow.if_asked, {broadcast.round for broadcast in broadcasts.values()}
+        clients: list[int] = []
+        samples: list[Tensor] = []
+        for round in rounds:
+            asked = [client for client, broadcast in broadcasts.items() if broadcast.round == round]
+            found, sizes = flow.samples_of(np.array(asked, np.int64), round)
+            clients += asked
+            samples += torch.split(torch.from_numpy(found), sizes.tolist())
+        if len(rounds) > 1:
+            place = {client: index for index, client in enumerate(clients)}
+            clients, samples = [*broadcasts], [samples[place[client]] for client in broadcasts]
+        some = [index for index, own in enumerate(samples) if own.shape[0]]
+        if len(some) < len(clients):  # a stream may leave a client without data for a while
+            clients, samples = [clients[index] for index in some], [samples[index] for index in some]
+        return clients, samples
+
+    def _held_out(self, clients: Sequence[int]) -> Runs:
+        """The validation samples of some clients."""
+        return Runs.of([torch.from_numpy(self.flow.assignment.held_out(client)) for client in clients])
+
     def aggregate(
         self,
         ctx: RoundContext,
         broadcasts: Mapping[int, Broadcast],
-        answers: Iterable[Answer],
+        answers: Iterable[Answers],
         memory: State,
-        discount: Callable[[TrainReply], TrainReply] = lambda update: update,
+        discount: Callable[[TrainReply], TrainReply] | None = None,
     ) -> GroupResult:
         """Watch, weigh and fold updates as they arrive; hold what their clients will remember.
 
@@ -183,20 +225,20 @@ class Group:
         """
         before = ctx.servers[self.index]
         result, watches = GroupResult(before), self._watches(ctx, broadcasts)
+        answers = _begun(answers)
         # Where the engine's last bits are vmap's, sums may be taken in another order as well.
         together = ctx.runner.plan.arithmetic.vmap
         aggregation = self.aggregation(ctx.round, before, len(broadcasts), together=together)
-        for answer in answers:
-            result.bytes_up += 0 if answer.update is None else self.bytes_up(answer.update)
-            update = result.take(ctx.round, answer)
-            if update is None:
+        for some in answers:
+            result.bytes_up += 0 if some.updates is None else self.bytes_up(some.updates)
+            updates = result.take(ctx.round, some)
+            if not updates:
                 continue
-            if watches[update.client]:
+            for update in updates if ctx.measured and self.experiment.watching else ():
                 self._show(update, broadcasts[update.client], watches[update.client])
-            aggregation.add(discount(update))
-            if answer.trained:  # a client that only pretends has no loss and no state
-                ctx.client_states.hold(update.client, self._remembered(update.state, update.buffers))
-                result.trained_on(ctx.round, update)
+            aggregation.add(updates if discount is None else updates.each(discount))
+            if some.trained:  # a client that only pretends has no loss and no state
+                self._hold(ctx, updates)
         if result.used or self._mechanism is not None:  # with privacy, noise alone is a step, too
             server, records = aggregation.result(ctx.round)
             result.server = replace(server, screens=memory)
@@ -206,6 +248,15 @@ class Group:
         different = {id(watch): watch for several in watches.values() for watch in several}
         result.watches = [*different.values()]
         return result
+
+    def _hold(self, ctx: RoundContext, updates: TrainReplies) -> None:
+        """Hold what clients will remember."""
+        if updates.in_columns:
+            found = updates.columns
+            ctx.client_states.hold_all(found.clients, self._remembered(found.state, found.buffers))
+            return
+        for update in updates:
+            ctx.client_states.hold(update.client, self._remembered(update.state, update.buffers))
 
     def _watches(self, ctx: RoundContext, broadcasts: Mapping[int, Broadcast]) -> dict[int, list[Watch]]:
         """The watches that see each client's model; clients that start from the same model share them."""
@@ -243,8 +294,9 @@ class Group:
         """Show a client's model after its local training to the measures."""
         model, buffers = self.start(broadcast, update.client)
         after = update.buffers if self.method.buffers.sent else buffers
-        for watch in watches:
-            watch.see(update.client, model + update.delta, after)
+        with evaluating_a_client():
+            for watch in watches:
+                watch.see(update.client, model + update.delta, after)
 
     # what differs between kinds of groups
 
@@ -304,10 +356,13 @@ class Group:
         """The client's state as its request contains it."""
         return state
 
-    def bytes_up(self, update: TrainReply) -> int:
-        """Bytes that a client sends to the server."""
-        always = update.delta.nbytes + (_bytes(*update.change.values()) if update.change else 0)
-        return always + (update.buffers.nbytes if self.method.buffers.sent else 0)
+    def bytes_up(self, updates: TrainReplies) -> int:
+        """Bytes that clients send to the server."""
+        several: Iterable[TrainReply | Columns] = [updates.columns] if updates.in_columns else updates
+        return sum(
+            _bytes(own.delta, *own.change.values(), *([own.buffers] if self.method.buffers.sent else []))
+            for own in several
+        )
 
     def bytes_down(self, server: Server) -> int:
         """Bytes that the server sends to a client."""
@@ -329,6 +384,12 @@ class _Tensors:
         if self._last is None or self._last[0] is not array:
             self._last = array, torch.from_numpy(array)
         return self._last[1]
+
+
+def _begun(answers: Iterable[Answers]) -> Iterator[Answers]:
+    """The answers, the first of which has been asked for: `auto` chooses its engine by then."""
+    rest = iter(answers)
+    return chain([first for first in [next(rest, None)] if first is not None], rest)
 
 
 def _bytes(*tensors: Tensor) -> int:

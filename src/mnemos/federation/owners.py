@@ -14,6 +14,8 @@ from mnemos.methods.exchange import State
 class RemoteGroup(Group):
     """Owners of data: a client's state stays with the client, and the server knows the round it is from."""
 
+    _alike = False
+
     def _example(self, model: Tensor, buffers: Tensor) -> State:
         return {ROUND: torch.zeros(())}
 

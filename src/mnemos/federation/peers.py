@@ -12,7 +12,8 @@ from mnemos.federation.aggregation import Aggregation
 from mnemos.federation.groups import Group
 from mnemos.federation.round import GroupResult
 from mnemos.measures.measure import Record, Scores
-from mnemos.methods.exchange import Broadcast, Server, TrainReply
+from mnemos.methods.exchange import Broadcast, Server
+from mnemos.methods.replies import TrainReplies
 from mnemos.vector import Layout
 
 
@@ -24,6 +25,7 @@ class Peers(Group):
 
     _guarded = False  # an update changes no model but its client's
     _apart = True
+    _alike = False  # each starts from its own model
 
     @cached_property
     def rows(self) -> dict[int, int]:
@@ -63,7 +65,7 @@ class Peers(Group):
         """Scores of every client's model."""
         return [(client, self.evaluator(*self.start(server, client), split, indices)) for client in self.rows]
 
-    def bytes_up(self, update: TrainReply) -> int:
+    def bytes_up(self, updates: TrainReplies) -> int:
         """Models aren't sent."""
         return 0
 
@@ -84,11 +86,12 @@ class _OwnModels:
             peers.matrix(vector).clone() for vector in (server.model, server.buffers)
         )
 
-    def add(self, update: TrainReply) -> None:
-        """Move the client's model."""
-        row = self._peers.rows[update.client]
-        self._models[row] += update.delta
-        self._buffers[row] = self._peers.method.buffers.next(self._buffers[row], update.buffers)
+    def add(self, updates: TrainReplies) -> None:
+        """Move the clients' models."""
+        for update in updates:
+            row = self._peers.rows[update.client]
+            self._models[row] += update.delta
+            self._buffers[row] = self._peers.method.buffers.next(self._buffers[row], update.buffers)
 
     def result(self, round: int) -> tuple[Server, list[Record]]:
         """All models, laid end to end."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from mnemos.federation.round import NOTED, GroupResult, RoundResult
 from mnemos.measures.measure import Record
@@ -19,7 +20,7 @@ def round_records(round: int, result: RoundResult) -> list[Record]:
     """All that is recorded of a round, except what measures and the evaluation find."""
     records = [
         *failed_records(round, result.failed),
-        *(record for group in result.groups for record in group.records),
+        *chain.from_iterable(group.records for group in result.groups),
         *result.records,
     ]
     loss = mean_loss(result)

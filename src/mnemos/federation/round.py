@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
-from mnemos.faults.asking import Absent, Answer
+from mnemos.faults.asking import Absent, Answers
 from mnemos.federation.client_states import ClientStates
 from mnemos.measures.measure import Record, Watch
 from mnemos.methods.exchange import Server, TrainReply
+from mnemos.methods.replies import TrainReplies
 from mnemos.screens import guard
 from mnemos.vector import Layout
 
@@ -65,28 +66,34 @@ class GroupResult:
     used: int = 0
     """How many updates were aggregated."""
 
-    def take(self, round: int, answer: Answer) -> TrainReply | None:
-        """Record a client's answer, and return the update to aggregate, if there is one."""
-        self.asked += 1
-        why, notes = "" if answer.reason is None else f": {answer.reason}", {}
-        if answer.update is None:
-            notes[DROPPED + why] = 1.0
-        else:
-            self.arrived.append(answer.client)
-            if answer.shortened < 1:
-                notes[SHORTENED] = answer.shortened
-            if answer.usable is None:
-                notes[REJECTED + why] = 1.0
-        self.used += answer.usable is not None
-        self.records += [Record(round, name, value, client=answer.client) for name, value in notes.items()]
-        return answer.usable
+    def take(self, round: int, answers: Answers) -> TrainReplies:
+        """Record clients' answers, and return the updates to aggregate."""
+        updates, reasons, usable = answers.updates, answers.reasons, answers.usable
+        self.asked += len(answers.clients)
+        self.used += len(usable)
+        if updates is None:
+            for index, client in enumerate(answers.clients):
+                self._note(round, DROPPED, client, 1.0, reasons[index])
+            return usable
+        self.arrived += answers.clients
+        found = updates.columns if updates.in_columns else None
+        samples = found.samples if found else [update.samples for update in updates]
+        losses = found.losses if found else [update.loss for update in updates]
+        for index, (client, own, loss) in enumerate(zip(answers.clients, samples, losses, strict=True)):
+            if index in answers.shortened:
+                self._note(round, SHORTENED, client, answers.shortened[index])
+            if index in reasons:
+                self._note(round, REJECTED, client, 1.0, reasons[index])
+            elif answers.trained:
+                self.records.append(Record(round, "train_loss", loss, client))
+                self.trained.append(client)
+                self.loss += loss * own
+                self.samples += own
+        return usable
 
-    def trained_on(self, round: int, update: TrainReply) -> None:
-        """Count a client's training loss."""
-        self.trained.append(update.client)
-        self.records.append(Record(round, "train_loss", update.loss, client=update.client))
-        self.loss += update.loss * update.samples
-        self.samples += update.samples
+    def _note(self, round: int, name: str, client: int, value: float, reason: str | None = None) -> None:
+        why = "" if reason is None else f": {reason}"
+        self.records.append(Record(round, name + why, value, client))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ _OWN = {
     "data/npz": "run --data my.npz",
     "data/owners": "run data.name=owners 'data.paths=[a.npz, b.npz]' partition=natural",
     "data/parquet": "run --data my.parquet",
+    "data/text": "run data.name=text data.path=my.csv --model text",
     "engines/flower": "federate serve --help",
     "faults/absent": "run 'faults=[{name: absent, who: [0, 1]}]'",
     "faults/drop-outs": "run 'faults=[{name: drop-outs, rate: 0.1}]'",

@@ -129,9 +129,14 @@ def _wrap(text: str, first: str = "", rest: str | None = None) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """A docstring's paragraphs, wrapped; lists and formulas keep their lines."""
+    """A docstring's paragraphs and the items of its lists, wrapped; formulas and tables keep their lines."""
     blocks = []
     for block in text.split("\n\n"):
-        own = block.startswith((" ", "- ", "|"))
-        blocks.append(block if own else _wrap(" ".join(block.split())))
+        if block.startswith("- "):
+            items = [" ".join(item.split()) for item in f"\n{block}".split("\n- ")[1:]]
+            blocks.append("\n".join(_wrap(item, "- ", "  ") for item in items))
+        elif block.startswith((" ", "|")):
+            blocks.append(block)
+        else:
+            blocks.append(_wrap(" ".join(block.split())))
     return "\n\n".join(blocks)

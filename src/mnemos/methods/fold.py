@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mnemos.methods.exchange import Aggregate, State, TrainReply, Weight
+from mnemos.methods.replies import TrainReplies
 from mnemos.vector import Layout
 
 
@@ -33,16 +34,17 @@ class WeightedMean:
 
     def add_together(self, updates: Sequence[TrainReply], weights: Sequence[float]) -> None:
         """Add updates with one weight each as wᵀ Δ: faster for many small ones, with other last bits."""
-        first = updates[0]
+        found = TrainReplies.of(updates).columns
+        delta, buffers = found.delta, found.buffers
         if not self._clients:
-            self._delta, self._buffers = torch.zeros_like(first.delta), torch.zeros_like(first.buffers)
-        a = torch.tensor(weights, device=first.delta.device)
-        self._delta += a @ torch.stack([update.delta for update in updates])
-        self._buffers += a @ torch.stack([update.buffers for update in updates])
+            self._delta, self._buffers = torch.zeros_like(delta[0]), torch.zeros_like(buffers[0])
+        a = torch.tensor(weights, device=delta.device)
+        self._delta += a @ delta
+        self._buffers += a @ buffers
         self._weight, self._buffer_weight = self._weight + sum(weights), self._buffer_weight + sum(weights)
-        for name, change in first.change.items():
-            total = self._change.setdefault(name, torch.zeros_like(change))
-            total += torch.stack([update.change[name] for update in updates]).sum(0)
+        for name, change in found.change.items():
+            total = self._change.setdefault(name, torch.zeros_like(change[0]))
+            total += change.sum(0)
         self._clients += len(updates)
 
     def result(self) -> Aggregate:

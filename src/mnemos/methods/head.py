@@ -69,11 +69,12 @@ class Head(Options):
         """
         if not self.rotations:
             return batch
-        turns, dim = range(_TURNS), batch.labels.ndim - 1
-        x = torch.cat([torch.rot90(batch.x, turn, (-2, -1)) for turn in turns], dim)
+        dim = batch.labels.ndim - 1
+        x = torch.cat([batch.x, *(torch.rot90(batch.x, turn, (-2, -1)) for turn in range(1, _TURNS))], dim)
         if batch.x.ndim == 4 and batch.x.is_contiguous(memory_format=torch.channels_last):
             x = x.contiguous(memory_format=torch.channels_last)
-        labels = torch.cat([_TURNS * batch.labels + turn for turn in turns], dim)
+        outputs = torch.arange(_TURNS, device=batch.labels.device).unsqueeze(1)
+        labels = ((_TURNS * batch.labels).unsqueeze(dim) + outputs).flatten(dim)
         mask = None if batch.mask is None else torch.cat([batch.mask] * _TURNS, dim)
         return batch._replace(x=x, labels=labels, mask=mask)
 

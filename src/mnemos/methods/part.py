@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Self
 
 import torch
@@ -29,6 +29,7 @@ from mnemos.methods.exchange import (
 )
 from mnemos.methods.fit import Fit
 from mnemos.methods.head import Head
+from mnemos.methods.replies import TrainReplies
 from mnemos.models.model import Model
 from mnemos.objectives.objective import Loss
 from mnemos.optim.local import Local
@@ -240,6 +241,13 @@ class Single(Weighting):
     @abstractmethod
     def weigh(self, update: TrainReply, layout: Layout) -> Weight:
         """A client's weight, not yet normalised."""
+
+    def numbers(self, updates: TrainReplies, layout: Layout) -> Sequence[float] | None:
+        """The weights of several clients, if each has one number for everything; None otherwise."""
+        weights = [self.weigh(update, layout) for update in updates]
+        found = [own.parameters for own in weights if own.parameters is own.buffers]
+        numbers = [number for number in found if isinstance(number, float)]
+        return numbers if len(numbers) == len(weights) else None
 
     def weigh_cohort(self, cohort: Cohort) -> Iterator[Weight]:
         """The weights by `weigh`, normalised."""

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import nll_loss
 
+from mnemos.common.kept import kept
+
 _LARGE = 128.0
 """Above this absolute value, the spacing of float32 numbers exceeds 10⁻⁵."""
 
@@ -78,7 +80,11 @@ class _Nll(torch.autograd.Function):
         """The softmax, with 1 subtracted at the label, times the gradient of each loss."""
         logs, labels = ctx.saved_tensors
         found = logs.exp().mul_(gradient.unsqueeze(1))
-        return found.scatter_add_(1, labels.unsqueeze(1), -gradient.unsqueeze(1)), None, None
+        # The gradient of a mean is the same tensor in all steps.
+        return found.scatter_add_(1, labels.unsqueeze(1), _negative(gradient).unsqueeze(1)), None, None
+
+
+_negative = kept(torch.neg)
 
 
 def nll_slopes(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,10 +104,17 @@ _NOTHING = -1e30
 
 def only_held(scores: Tensor, counts: Tensor) -> Tensor:
     """The scores, with those of classes that the client doesn't hold at `_NOTHING`."""
-    return torch.where(counts > 0, scores, _NOTHING)
+    return scores.masked_fill(_missing(counts), _NOTHING)
 
 
+@kept
+def _missing(counts: Tensor) -> Tensor:
+    """Which classes the client doesn't hold."""
+    return ~(counts > 0)
+
+
+@kept
 def log_proportions(counts: Tensor) -> Tensor:
     """log β_c with β_c = n_c / Σ n, to be added to scores: the exponential is then 0 for absent classes."""
-    # log β is the log-softmax of log n. Few operations, because they run in every step.
+    # log β is the log-softmax of log n. Few operations, because they may run in every step.
     return counts.log().clamp_min(_NOTHING).log_softmax(0)

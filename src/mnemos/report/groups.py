@@ -99,8 +99,12 @@ def group(
 
 
 def settings_of(experiment: Experiment) -> Settings:
-    """The settings that the runs of a group have in common, by dotted name: `{"local.lr": 0.1, …}`."""
-    return dict(flatten(experiment.model_dump(mode="json", exclude=_NOT_THE_METHOD)))
+    """The settings that the runs of a group have in common, by dotted name: `{"local.lr": 0.1, …}`.
+
+    Data is called what run folders call it: by the name of its file.
+    """
+    settings = dict(flatten(experiment.model_dump(mode="json", exclude=_NOT_THE_METHOD)))
+    return {**settings, "data.name": experiment.data.title}
 
 
 def _settings(reading: RunReading) -> Settings:
@@ -112,8 +116,18 @@ def _settings(reading: RunReading) -> Settings:
     without = parent.get("without")
     if without:
         words.append(f"without {', '.join(map(str, without))}")
-        settings["faults"] = [fault for fault in settings["faults"] if fault.get("name") != "absent"]
+        settings["faults"] = _without_absent(settings["faults"], without)
     return {**settings, "branch": " ".join(words)}
+
+
+def _without_absent(faults: Sequence[Settings], without: Sequence[int]) -> list[Settings]:
+    """Faults without the last of the kind `absent` with these clients, which is what a branch adds."""
+    kept = list(faults)
+    for index in reversed(range(len(kept))):
+        if kept[index].get("name") == "absent" and kept[index].get("who") == sorted(set(without)):
+            del kept[index]
+            break
+    return kept
 
 
 def no_code(experiment: Experiment) -> str:
@@ -150,6 +164,8 @@ def _noted_fields(everything: Sequence[Settings], names: Sequence[str]) -> dict[
     Fields of the method differ between methods anyway, so they count only if they differ within a name.
     """
     others = [field for field in _differing(everything) if not field.startswith("method.")]
+    if "data.path" in others and _names_say_it(everything):
+        others.remove("data.path")
     order = {field: index for index, field in enumerate(_fields(everything))}
     noted = {}
     for name in set(names):
@@ -160,6 +176,12 @@ def _noted_fields(everything: Sequence[Settings], names: Sequence[str]) -> dict[
         return noted
     few = _telling(everything, names, [field for field in order if field in set().union(*noted.values())])
     return dict.fromkeys(noted, few)
+
+
+def _names_say_it(everything: Sequence[Settings]) -> bool:
+    """Whether data with another path has another name, too, so that a label needs no path."""
+    files = {(own.get("data.path"), own.get("data.name")) for own in everything}
+    return len({name for _, name in files}) == len(files)
 
 
 def telling_words(everything: Sequence[Settings]) -> list[str]:

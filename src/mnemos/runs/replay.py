@@ -7,17 +7,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mnemos.client.trainer import fresh_model
+from mnemos.data.partition import Ints
 from mnemos.engines.engine import Runner
 from mnemos.errors import ConfigError, DataError
 from mnemos.experiment.experiment import Experiment
 from mnemos.federation.federation import Federation, Outcome
 from mnemos.federation.records import REPEATED
 from mnemos.measures.measure import Measure
+from mnemos.methods.exchange import Server
 from mnemos.runs.directory import PATTERN, round_of
 from mnemos.runs.kept import KeptCheckpoints
 from mnemos.runs.run import Run
@@ -29,6 +32,17 @@ from mnemos.vector import Layout, load_model
 
 Vectors = tuple[Tensor, Tensor]
 """A model's parameters and buffers."""
+
+
+class Mark(NamedTuple):
+    """The state of a federation after a round."""
+
+    round: int
+    servers: tuple[Server, ...]
+    at_chance_since: int | None
+    clients: Ints
+    """The clients that have a state, and below the states."""
+    states: list[Tensor]
 
 
 class Replay:
@@ -71,6 +85,20 @@ class Replay:
             if not all(torch.equal(mine.cpu(), theirs) for mine, theirs in pairs):
                 self._differs(round, "another model than the run's")
         return outcome
+
+    def mark(self) -> Mark:
+        """What `back` needs to return to this round."""
+        federation = self.federation
+        remembered = federation.client_states.export()
+        return Mark(federation.round, federation.servers, federation.evaluation.at_chance_since, *remembered)
+
+    def back(self, mark: Mark) -> None:
+        """Return to a round, whatever was played since."""
+        federation = self.federation
+        federation.client_states.drop()
+        federation.client_states.fill(mark.clients, mark.states)
+        federation.round, federation.servers = mark.round, mark.servers
+        federation.evaluation.at_chance_since = mark.at_chance_since
 
     def prepare(self, round: int) -> None:
         """Have a round attempted as often as the run did: one that paused there has tried more often."""

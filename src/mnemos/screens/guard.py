@@ -20,6 +20,7 @@ from torch import Tensor
 from mnemos.client.trainer import intra_op
 from mnemos.common.registry import Options
 from mnemos.methods.exchange import Server, State, TrainReply
+from mnemos.methods.replies import Columns, TrainReplies
 from mnemos.screens.statistics import Distance
 from mnemos.vector import Layout
 
@@ -115,10 +116,10 @@ class BoundsCheck:
     def judge(self, updates: Sequence[TrainReply], server: Server, memory: State) -> Verdict:
         """The verdict on one or more updates of the right form; adds their values to the memory."""
         with intra_op(1):  # sums must not depend on the number of threads
-            steps = torch.tensor([update.steps for update in updates], dtype=torch.float64)
-            deltas = torch.stack([update.delta for update in updates])
+            sent = TrainReplies.of(updates).columns
+            steps, deltas = torch.tensor(sent.steps, dtype=torch.float64), sent.delta
             lengths = _norms(deltas)
-            senders = torch.tensor([update.client for update in updates], dtype=torch.float64)
+            senders = torch.tensor(sent.clients, dtype=torch.float64)
             own = _norms(server.model[None])
             credible = _ABSURD * own.clamp_min(_PARAMETER * math.sqrt(len(server.model)))
             length = _compare(_LENGTH, lengths, senders, memory, credible)
@@ -127,7 +128,7 @@ class BoundsCheck:
             ratios = torch.stack([length.ratios, per_step.ratios, lengths / harmless]).amin(0)
             reasons = {
                 _LENGTH: (ratios > _ABSURD) | length.incredible,
-                **self._beside(updates, senders, steps, server, memory),
+                **self._beside(sent, senders, steps, server, memory),
             }
             bad = torch.stack([*reasons.values()]).any(dim=0)
             factors = torch.ones_like(ratios)
@@ -137,7 +138,7 @@ class BoundsCheck:
             if bool(long.any()):  # as a rule none is
                 against = long & (_undone(deltas, factors, ~bad) * ratios * factors > 1)
                 factors = torch.where(against, 1 / ratios, factors)
-        clients = [update.client for update in updates]
+        clients = sent.clients
         rejected: dict[int, str] = {}
         for reason, found in reasons.items():
             for client in _picked(clients, found):
@@ -146,17 +147,17 @@ class BoundsCheck:
         return Verdict(rejected, {client: kept[client] for client in _picked(clients, (factors < 1) & ~bad)})
 
     def _beside(
-        self, updates: Sequence[TrainReply], senders: Tensor, steps: Tensor, server: Server, memory: State
+        self, updates: Columns, senders: Tensor, steps: Tensor, server: Server, memory: State
     ) -> dict[str, Tensor]:
         """Which updates have buffers or tensors beside the model that are out of bounds, by reason [K]."""
         reasons, most = {}, self._guard.most
-        for name, example in updates[0].change.items():
-            if example.is_floating_point():
-                sizes = _norms(torch.stack([update.change[name] for update in updates]))
+        for name, sent in updates.change.items():
+            if sent.is_floating_point():
+                sizes = _norms(sent)
                 found = _compare(name, sizes, senders, memory, sizes.new_tensor(_UNHEARD_OF))
                 reasons[name] = (found.ratios > most**2 * found.leniency) | found.incredible
         if self._distance is not None:
-            distances = self._distance([update.buffers for update in updates], steps, server.buffers)
+            distances = self._distance([*updates.buffers], steps, server.buffers)
             for kind, distance in distances.items():
                 # No decay: the first rounds' large distances would make any distance usual for long.
                 credible = distance.new_tensor(_UNHEARD_OF)
@@ -236,5 +237,5 @@ def _norms(rows: Tensor) -> Tensor:
     return norms.cpu()
 
 
-def _picked(clients: list[int], chosen: Tensor) -> list[int]:
+def _picked(clients: Sequence[int], chosen: Tensor) -> list[int]:
     return [clients[index] for index in chosen.nonzero().flatten().tolist()]

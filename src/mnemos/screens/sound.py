@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mnemos.client.messages import TrainRequest
 from mnemos.methods.exchange import LARGEST_LOSS, State, TrainReply
+from mnemos.methods.replies import TrainReplies
 from mnemos.vector import Layout
 
 NOT_FINITE = "not finite"
@@ -40,6 +42,20 @@ class Asked(NamedTuple):
         steps = request.plan.local.round_steps(samples)
         steps = steps if request.steps is None else min(steps, request.steps)
         return cls(request.client, request.round, samples, steps)
+
+
+class Together(NamedTuple):
+    """`Asked` of several clients, as lists."""
+
+    clients: list[int]
+    rounds: list[int]
+    samples: list[int]
+    steps: list[int]
+
+    @property
+    def each(self) -> Iterator[Asked]:
+        """Of one client after the other."""
+        return map(Asked, *self)
 
 
 class _Kind(NamedTuple):
@@ -95,6 +111,26 @@ class Form:
             found[index] = None if fine else NOT_FINITE
         return found
 
+    def all_sound(self, updates: TrainReplies, asked: Together) -> bool:
+        """Whether it shows at once that no update has a flaw.
+
+        Only columns, which an engine of this process makes, are looked at all at once.
+        """
+        if not updates.in_columns:
+            return False
+        found, count = updates.columns, len(asked.clients)
+        tensors = [found.delta, found.buffers, *(found.change.get(name) for name in self._change)]
+        return (
+            found.change.keys() == self._change.keys()
+            and all(
+                kind.fits(tensor) and tensor.shape == (count, *kind.shape)  # type: ignore[union-attr]
+                for tensor, kind in zip(tensors, self._kinds, strict=True)
+            )
+            and asked == Together(*map(list, (found.clients, found.rounds, found.samples, found.steps)))
+            and bool((np.abs(found.losses) <= LARGEST_LOSS).all())
+            and _clear(tensors)  # type: ignore[arg-type]
+        )
+
     def _tensors(self, update: TrainReply) -> list[Tensor]:
         """All tensors of an update that has the right names."""
         return [update.delta, update.buffers, *(update.change[name] for name in self._change)]
@@ -118,7 +154,10 @@ class Form:
 
 
 def measurable(buffers: Tensor, layout: Layout) -> bool:
-    """Whether buffers can come from batch-norm: variances and counters are in their range."""
+    """Whether buffers can come from batch-norm: variances and counters are in their range.
+
+    `buffers`: those of a client, or rows of several clients.
+    """
     if not layout.buffers:
         return True
     kinds = [(slot, _STATISTICS.get(slot.name.rpartition(".")[2])) for slot in layout.buffers]
@@ -126,7 +165,7 @@ def measurable(buffers: Tensor, layout: Layout) -> bool:
     if not bounded:
         return True
     values = buffers.cpu()  # at once from a device; they are small beside a model
-    parts = ((values[slot.start : slot.stop], most) for slot, most in bounded)
+    parts = ((values[..., slot.start : slot.stop], most) for slot, most in bounded)
     return all(bool(((part >= 0) & (part <= most)).all()) for part, most in parts)
 
 
@@ -147,6 +186,12 @@ def _all_finite(updates: Sequence[Sequence[Tensor]]) -> list[bool]:
     each = [torch.stack([tensor.isfinite().all() for tensor in tensors]).all() for tensors in updates]
     found: list[bool] = torch.stack(each).tolist()
     return found
+
+
+def _clear(tensors: Sequence[Tensor]) -> bool:
+    """Whether the tensors' numbers are all finite, as their sums are; on a device it waits once."""
+    sums = [tensor.sum() for tensor in tensors if tensor.numel()]
+    return not sums or bool(torch.stack(sums).isfinite().all())
 
 
 def _finite(tensor: Tensor) -> bool:

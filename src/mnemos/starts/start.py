@@ -5,10 +5,14 @@ Only the encoder is taken over, with batch-norm's statistics; the head is drawn 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mnemos.common.registry import Part, Registry
 from mnemos.models.encoder import Encoder
 from mnemos.models.model import Model
-from mnemos.pretrain.train import Tell
+
+if TYPE_CHECKING:  # random weights need no training
+    from mnemos.pretrain.train import Tell
 
 
 class Start(Part):

@@ -36,7 +36,9 @@ class Bundles:
 
         That pays if there are more of them than workers: then a worker would do them one after another.
         """
-        suited = _sorted(case for case in cases if suits(case.experiment)) if together else []
+        # Cases of a kind suit or don't together; to find out makes a model.
+        kinds = [same for same in _kinds(cases) if suits(same[0].experiment)] if together else []
+        suited = [case for same in kinds for case in same]
         if len(suited) <= processes:
             return cls([[case] for case in cases], processes)
         chosen = {id(case) for case in suited}
@@ -77,11 +79,11 @@ def _short(plan: Plan, experiment: Experiment) -> bool:
     return not dataset.remote and has_short_steps(plan, dataset)
 
 
-def _sorted(cases: Iterable[Case]) -> list[Case]:
-    """Cases of the same kind side by side: they differ in seed, learning rate and weight decay alone."""
+def _kinds(cases: Iterable[Case]) -> list[list[Case]]:
+    """The cases by their kind: those of one differ in seed, learning rate and weight decay alone."""
     order: dict[str, list[Case]] = {}
     for case in cases:
         numbers = case.experiment.local.model_copy(update={"lr": 1.0, "weight_decay": 0.0})
         kind = case.experiment.model_copy(update={"local": numbers, "seed": 0}).hash()
         order.setdefault(kind, []).append(case)
-    return [case for same in order.values() for case in same]
+    return [*order.values()]

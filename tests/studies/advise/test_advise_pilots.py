@@ -64,6 +64,13 @@ def test_the_time_of_all_calls_is_counted(tmp_path, monkeypatch):
         again.tick()
 
 
+def test_a_call_counts_from_its_beginning(tmp_path, monkeypatch):
+    """A call that has read its data for 5 s has 2 s of 7 left."""
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    budget = Budget(7, tmp_path / "time.json", began=95.0)
+    assert (budget.used, budget.left) == (5.0, 2.0)
+
+
 def test_a_damaged_file_of_the_time_counts_as_none(tmp_path):
     (tmp_path / "time.json").write_text('{"seconds": "x"')
     assert Budget(7, tmp_path / "time.json").used < 5

@@ -116,7 +116,7 @@ def test_advice_names_what_is_worse_and_what_cannot_be_told(tmp_path):
     assert "Take lr=0.2: 70.0 % of the validation data after 45 rounds (95 %: 20.3 to 100.0)" in text
     assert "lr=0.1 is worse by 2.0 points (95 %: 1.8 to 2.2" in text
     assert "It can't be told apart, over 3 seeds, from lr=0.4." in text
-    assert "cheapest runner-up is lr=0.4: 50 % fewer bytes per round, 1 s instead of 9 s" in text
+    assert "cheapest runner-up is lr=0.4: 50 % fewer bytes per round, 1 s a pilot instead of 9 s" in text
     assert "pilots had 45 of the experiment's 90 rounds" in text
     assert given.ruled_out == (("lr=0.3", "20.0 % after 5 rounds"),)
     assert list(given.table()["verdict"]) == ["best", "not told apart", "worse"] or len(given.table()) == 3

@@ -1,5 +1,8 @@
 """The search: its space, its rungs, successive halving, and going on after a kill."""
 
+import json
+
+import optuna
 import pytest
 from tiny_federation import BASE
 
@@ -9,7 +12,7 @@ from mnemos.runs.store import overall_values
 from mnemos.studies.advise import search
 from mnemos.studies.advise.pilots import Pilots, judged
 from mnemos.studies.advise.rungs import rungs_for
-from mnemos.studies.advise.search import Search, SearchGoal
+from mnemos.studies.advise.search import DATABASE, Search, SearchGoal
 from mnemos.studies.advise.space import Space, default_space, space_of
 from mnemos.studies.advise.tuning import goal_of
 from mnemos.studies.study import Study
@@ -152,6 +155,8 @@ def test_every_candidate_is_tried_and_printed_once(tmp_path):
     whole = {one.changes["local.lr"] for one in found.candidates if one.pilot.rounds == 9}
     assert min(first[rate] for rate in whole) >= max(first[rate] for rate in set(rates) - whole)
     assert len([line for line in said if "after" in line]) == len(set(said[:-1])) == 6 + 3
+    states = [(state, times) for _, state, times in trials(tmp_path)]
+    assert sorted(states) == sorted([("COMPLETE", 2)] * 3 + [("PRUNED", 1)] * 3 + [("FAIL", 0)] * 2)
 
 
 def judged_at(candidate, rung):
@@ -186,6 +191,23 @@ def shown(found):
         )
         for one in found.candidates
     ]
+
+
+def trials(folder):
+    """Each trial of the search in a folder: its parameters, its state, and how often it was judged."""
+    storage = f"sqlite:///{folder / DATABASE}"
+    (name,) = optuna.get_all_study_names(storage)
+    study = optuna.load_study(study_name=name, storage=storage)
+    return [
+        (json.dumps(one.params), one.state.name, len(one.intermediate_values)) for one in study.get_trials()
+    ]
+
+
+def test_equal_choices_are_one(tmp_path):
+    space = Space({}, variants=({"local.lr": 0.5},) * 3)
+    found = Search(SearchGoal(load_experiment(BASE), space, (1,)), tmp_path, 600).run()
+    assert len(found.candidates) == 1
+    assert [times for _, _, times in trials(tmp_path)] == [2, 0, 0], "the first has both rungs"
 
 
 @pytest.mark.parametrize("after", [2, 5, 7, 10])

@@ -191,6 +191,10 @@ def join(
     plugins: Annotated[
         bool, typer.Option("--allow-plugins", help="Allow the server to name your own code by import path.")
     ] = False,
+    counts: Annotated[
+        bool,
+        typer.Option("--share-counts", help="Tell the server your number of training samples of each class."),
+    ] = False,
     device: Annotated[
         str, typer.Option(metavar="NAME", help="Where your client trains: auto, cpu, cuda, cuda:1, xpu, mps.")
     ] = AUTO,
@@ -217,12 +221,14 @@ def join(
             say.warn(_PLAIN)
         diary = Diary(folder, say)
         holder = Holder(data, folder / "memory", called, plugins, own, diary)
+        holder.share_counts = counts
         try:
             take_part(server, holder, folder, keys, wait, say)
         except KeyboardInterrupt:
             words = ["--server", server, "--data", data, "--folder", str(folder), "--device", device]
             words += ["--plain", "--name", called] if keys is None else ["--keys", str(keys)]
             words += ["--allow-plugins"] if plugins else []
+            words += ["--share-counts"] if counts else []
             again = shlex.join(["mnemos", "federate", "join", *words])
             say(f"{called} has left; to join again: {again}")
             raise SystemExit(130) from None

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from mnemos.cli.options import Json, check_figure
+from mnemos.cli.options import RUNS, Json, RunPaths, check_figure
 from mnemos.cli.output import print_json
 from mnemos.display.terminal import console
 from mnemos.errors import ConfigError
@@ -22,9 +22,7 @@ from mnemos.runs.run import Run
 
 
 def forgetting(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER_OR_RUN...", help="Runs, or folders with runs.")
-    ],
+    paths: RunPaths = None,
     rounds: Annotated[
         str | None,
         typer.Option(help="Rounds such as 1,100,300; by default the first, the middle and the last."),
@@ -57,7 +55,7 @@ def forgetting(
     check_figure(curve_path)
     asked = _parse_rounds(rounds)
     groups = group(
-        _measured(paths),
+        _measured(paths or [RUNS]),
         lambda sentence: typer.echo(sentence, err=True),
         better=lambda reading: len(_rounds(reading)),
         ordered=False,

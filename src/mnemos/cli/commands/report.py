@@ -7,16 +7,14 @@ from typing import Annotated
 
 import typer
 
-from mnemos.cli.options import Json, check_file, check_folder
+from mnemos.cli.options import RUNS, Json, RunPaths, check_file, check_folder
 from mnemos.cli.output import print_json
 from mnemos.display.words import plural
 from mnemos.report.write import write_report
 
 
 def report(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER_OR_RUN...", help="Runs, or folders with runs.")
-    ],
+    paths: RunPaths = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the page.")] = Path("report.html"),
     figures: Annotated[Path | None, typer.Option(help="Folder for every figure, as PNG and PDF.")] = None,
     tables: Annotated[
@@ -36,7 +34,7 @@ def report(
     for name, folder in (("figures", figures), ("tables", tables)):
         if folder is not None:
             check_folder(folder, name)
-    written = write_report(paths, out, figures=figures, tables=tables, width=width, title=title)
+    written = write_report(paths or [RUNS], out, figures=figures, tables=tables, width=width, title=title)
     for note in written.notes:
         typer.echo(note, err=True)
     if as_json:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mnemos.cli.looking import TrustedToShow, shown
-from mnemos.cli.options import Device, Json, Out, Quiet, Track, Words, experiment_reader, split_devices
+from mnemos.cli.options import RUNS, Device, Json, Out, Quiet, Track, Words, experiment_reader, split_devices
 from mnemos.cli.output import ending, report_run
 from mnemos.cli.shown import Show, show_experiment
 from mnemos.display.watch import watch
@@ -49,7 +48,7 @@ def run(
     ] = None,
     device: Device = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
-    out: Out = Path("runs"),
+    out: Out = RUNS,
     track: Track = None,
     show: Show = False,
     trust: TrustedToShow = False,

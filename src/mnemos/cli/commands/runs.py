@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from mnemos.cli.options import Json
+from mnemos.cli.options import RUNS, Json
 from mnemos.cli.output import print_json, run_facts
 from mnemos.display.terminal import console
 from mnemos.display.words import percent
@@ -18,7 +18,7 @@ from mnemos.runs.directory import RunDirectory, directories_in
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="Where to look.")] = RUNS,
     as_json: Json = False,
 ) -> None:
     """List runs with their state and result."""

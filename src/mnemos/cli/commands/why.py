@@ -41,6 +41,12 @@ def why(
         int,
         typer.Option(min=0, help="Random orders for Shapley values of cohorts of more than 6; 0: none."),
     ] = 20,
+    stay_out: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="CLIENT", help="Play all the rounds once without this client; repeat it for several."
+        ),
+    ] = None,
     figure: Annotated[
         Path | None, typer.Option("--figure", "-o", help="Where to draw it (png, pdf or svg).")
     ] = None,
@@ -56,7 +62,7 @@ def why(
     if figure is not None:
         check_figure(figure)
     run = Run.at(path)
-    question = Question(label, task, _range(rounds), client, closely, orders)
+    question = Question(label, task, _range(rounds), client, closely, orders, tuple(stay_out or ()))
     length = to_play(run, question)
     if length is not None:
         check_length(run, *length, yes=yes)
@@ -70,6 +76,8 @@ def why(
         console.print(_rounds(answer))
     if answer.suspects:
         console.print(_clients(answer))
+    if answer.stayed_out:
+        console.print(_stayed_out(answer))
     if drawn is not None:
         typer.echo(f"figure: {drawn}")
 
@@ -110,4 +118,14 @@ def _clients(answer: Answer) -> Table:
             f"{100 * suspect.leave_one_out:+z.1f}",
             slope,
         )
+    return table
+
+
+def _stayed_out(answer: Answer) -> Table:
+    """The accuracy without each client that was asked about, and what its updates have cost by that."""
+    last = answer.stayed_out[0].last
+    table = Table("stayed out", f"after round {last}", "cost, points", "on average", box=None)
+    for one in answer.stayed_out:
+        costs = (f"{100 * float(cost):+z.1f}" for cost in (one.cost, one.mean_cost))
+        table.add_row(f"client {one.client}", f"{float(one.after):.1%}", *costs)
     return table

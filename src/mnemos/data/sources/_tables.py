@@ -135,11 +135,15 @@ def _is_number(cell: str) -> bool:
 
 
 def no_column(where: str, column: str, found: Sequence[str]) -> DataError:
-    """The error for a column that a table doesn't have."""
-    return DataError(
-        f"{where} has no column '{column}'; found {', '.join(found) or 'none'} (set the options of 'data' "
-        "that name columns)"
-    )
+    """The error for a missing column; if its name is a default, it names the option for another one."""
+    hint = "the options of 'data' name columns"
+    if column in _DEFAULTS:
+        hint = f"the option '{column}', as in data.{column}=COLUMN, names the column of {_DEFAULTS[column]}"
+    return DataError(f"{where} has no column '{column}'; found {', '.join(found) or 'none'} ({hint})")
+
+
+_DEFAULTS = {"label": "labels", "text": "texts", "image": "images"}
+"""Columns that are looked for unless the option of that name says otherwise, and what is in them."""
 
 
 def sample_columns(

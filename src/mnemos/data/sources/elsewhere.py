@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +25,9 @@ class Owner(Options):
     test: int = Field(0, ge=0, description="samples for testing")
     tasks: tuple[Run, ...] = Field(
         (), description="which tasks they are of, each by one of its classes, in runs; empty: not said"
+    )
+    counts: tuple[Run, ...] = Field(
+        (), description="how many of `train` are of each class, in the classes' order; empty: not said"
     )
 
 
@@ -86,11 +91,33 @@ class Elsewhere(Source):
         return Split(nothing, torch.zeros(total, dtype=torch.int64) if labels is None else labels, owners)
 
 
+def with_counted_labels(dataset: Dataset, owners: Sequence[Owner]) -> Dataset:
+    """The data set that `Elsewhere.load` returns, with the classes of training samples as owners count them.
+
+    Owners number their samples by class, so these are the labels that their samples have. A DataError if an
+    owner hasn't agreed to share its counts.
+    """
+    silent = [owner.owner for owner in owners if not owner.counts]
+    if silent:
+        raise DataError(
+            f"data: {', '.join(silent[:5])}{' and others' if len(silent) > 5 else ''} "
+            f"({len(silent)} of {len(owners)} owners) have not agreed to share how many samples they have of "
+            "each class (mnemos federate join --share-counts)"
+        )
+    labels = [_repeated(owner, owner.counts, "counts") for owner in owners]
+    return replace(dataset, train=replace(dataset.train, labels=torch.cat(labels)))
+
+
 def _labels(owner: Owner) -> torch.Tensor:
     """A label for each sample: one class of its task, or 0 if its task isn't known."""
     if not owner.tasks:
         return torch.zeros(owner.train, dtype=torch.int64)
-    classes, counts = zip(*owner.tasks, strict=True)
+    return _repeated(owner, owner.tasks, "tasks")
+
+
+def _repeated(owner: Owner, runs: tuple[Run, ...], what: str) -> torch.Tensor:
+    """The label of each run, as often as it says."""
+    labels, counts = zip(*runs, strict=True)
     if sum(counts) != owner.train:
-        raise DataError(f"{owner.owner} has {owner.train} training samples, and says tasks of {sum(counts)}")
-    return torch.tensor(np.repeat(classes, counts), dtype=torch.int64)
+        raise DataError(f"{owner.owner} has {owner.train} training samples, and says {what} of {sum(counts)}")
+    return torch.tensor(np.repeat(labels, counts), dtype=torch.int64)

@@ -80,6 +80,7 @@ class TextSource(TextOptions, Source):
     """
 
     path: str = Field(min_length=1)
+    """The file, or the folder of files."""
 
     @property
     def texts(self) -> bool:

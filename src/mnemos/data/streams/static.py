@@ -22,6 +22,10 @@ class Still(Flow):
         """All of the client's training samples."""
         return self.assignment.train(client)
 
+    def samples_of(self, clients: Ints, round: int) -> tuple[Ints, Ints]:
+        """Found at once, as there may be thousands of clients in a round."""
+        return self.assignment.trains(clients)
+
     def counts(self, round: int) -> Ints:
         """The counts in one pass, as there may be a million clients."""
         return self._counted(*self.assignment.training())

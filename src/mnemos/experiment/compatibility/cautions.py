@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from mnemos.data.partition import label_skew
@@ -78,6 +79,15 @@ def _less_than_one(setup: Setup) -> tuple[str, str] | None:
     return None if one_learner or share * clients >= 1 - _ROUNDING else (f"{share:g}", str(clients))
 
 
+def _alone(setup: Setup) -> tuple[str, str] | None:
+    """(the participation, one with two clients), if forgetting is to be measured in rounds of one client."""
+    experiment, clients = setup.experiment, setup.flow.assignment.clients
+    alone = clients > 1 and experiment.participation * clients < 2 - _ROUNDING
+    if not (alone and experiment.forgetting_rounds and experiment.method.federated):
+        return None
+    return (f"{experiment.participation:g}", f"{math.ceil(200 / clients) / 100:g}")
+
+
 def _never(setup: Setup) -> tuple[str, str, str] | None:
     """(the field that asks for forgetting, its first round, the last round), if the first comes too late."""
     asked, rounds = setup.experiment.forgetting_rounds, setup.experiment.rounds
@@ -107,6 +117,12 @@ ASKED: Table[Setup] = Table(
             "",
             _less_than_one,
             "participation={} of {} clients is less than one client: one is taken",
+        ),
+        Row(
+            "",
+            _alone,
+            "forgetting compares the clients of a round, and with participation={} a round has one: nothing "
+            "is measured; participation={} has two, participation=1 all",
         ),
         Row("", _never, "{}.forgetting begins with round {}, and there are {}"),
     ),

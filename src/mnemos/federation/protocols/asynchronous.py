@@ -6,24 +6,25 @@ FedAsync: Xie, Koyejo, Gupta, 2019, arXiv 1903.03934. FedBuff: Nguyen et al., 20
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mnemos.client.messages import TrainRequest
+from mnemos.client.requests import TrainRequests
 from mnemos.clocks.event_schedule import EventSchedule, InFlight, Turn
 from mnemos.clocks.in_flight import ClientsInFlight, Versions
 from mnemos.engines.engine import Lost
-from mnemos.faults.asking import counted
+from mnemos.faults.asking import by_engine
 from mnemos.federation.groups import Group
 from mnemos.federation.protocols.protocol import RoundProtocol
 from mnemos.federation.retries import spoilt
 from mnemos.federation.round import Attempt, GroupResult, RoundContext, RoundResult, rejected
 from mnemos.measures.measure import Record
 from mnemos.methods.exchange import Server, TrainReply
+from mnemos.methods.replies import TrainReplies
 from mnemos.screens.sound import NOT_FINITE
 
 _SPOILT = "spoilt"
@@ -74,8 +75,9 @@ class AsynchronousRounds(RoundProtocol):
                 for job in (*before.standing.in_flight, *turn.started)
                 if job.client not in replies and not self._vanishes(job)
             }
-            requests, train = self._group.requests(ctx, missing, {}), counted(ctx.runner.run, len(missing))
-            replies |= {reply.client: reply for reply in train(requests)}
+            train = by_engine(ctx.runner, len(missing))
+            for found in train(self._group.requests(ctx, missing, {})):
+                replies |= {reply.client: reply for reply in ([found] if isinstance(found, Lost) else found)}
         return replies
 
     def _vanishes(self, job: InFlight) -> bool:
@@ -95,8 +97,9 @@ class AsynchronousRounds(RoundProtocol):
             buffers = torch.lerp(server.buffers, update.buffers, weight)
             return replace(update, delta=weight * delta, buffers=buffers)
 
-        def computed(requests: Iterable[TrainRequest]) -> Iterator[TrainReply | Lost]:
-            return (replies[request.client] for request in requests)
+        def computed(requests: TrainRequests) -> Iterator[TrainReplies | Lost]:
+            for reply in map(replies.__getitem__, requests.clients):
+                yield reply if isinstance(reply, Lost) else TrainReplies([reply])
 
         gone = {job.client: None for job in turn.arrived if self._vanishes(job)}
         attempt, memory = Attempt(np.array([*arrived]), gone), dict(server.screens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from torch import Tensor
@@ -23,6 +24,7 @@ from mnemos.methods.part import (
     server_steps,
     weightings,
 )
+from mnemos.methods.replies import TrainReplies
 from mnemos.vector import Layout
 
 
@@ -41,6 +43,12 @@ class Samples(Single):
         """The number of training samples."""
         return Weight.of(float(update.samples))
 
+    def numbers(self, updates: TrainReplies, layout: Layout) -> Sequence[float] | None:
+        """The numbers of training samples."""
+        if type(self).weigh is not Samples.weigh:  # a subclass weighs in its own way
+            return super().numbers(updates, layout)
+        return [float(samples) for samples in updates.columns.samples]
+
 
 @weightings.register("uniform")
 class Uniform(Single):
@@ -52,6 +60,12 @@ class Uniform(Single):
     def weigh(self, update: TrainReply, layout: Layout) -> Weight:
         """One."""
         return Weight.of(1.0)
+
+    def numbers(self, updates: TrainReplies, layout: Layout) -> Sequence[float] | None:
+        """Ones."""
+        if type(self).weigh is not Uniform.weigh:
+            return super().numbers(updates, layout)
+        return [1.0] * len(updates)
 
 
 @rules.register("mean")

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from mnemos.common.devices import double
+from mnemos.common.kept import kept
 from mnemos.errors import ConfigError
 from mnemos.methods.exchange import (
     Aggregate,
@@ -59,7 +60,7 @@ class Memory(NamedTuple):
         `allowed` [C] is 1 for these, and `pick` [B] is uniform in [0, 1). If no class is allowed, the result
         is meaningless.
         """
-        below = allowed.cumsum(0)
+        below = _below(allowed)
         classes = (below <= (pick * below[-1])[:, None]).sum(1).clamp_max(len(allowed) - 1)
         return self.vectors[classes] + self.radius * noise, classes
 
@@ -69,9 +70,33 @@ def memory(client: Client) -> Memory:
     own = Memory(client.state[_VECTORS], client.state[_KNOWN], client.state[_RADIUS])
     if _VECTORS not in client.received:
         return own
-    shared = Memory(*(client.received[name] for name in (_VECTORS, _KNOWN, _RADIUS)))
-    some = shared.known.sum() > 0
+    return _joined(*own, *(client.received[name] for name in (_VECTORS, _KNOWN, _RADIUS)))
+
+
+@kept
+def _joined(*both: Tensor) -> Memory:
+    """Of a client's own prototypes and the shared ones, the latter if there are any."""
+    own, shared = Memory(*both[:3]), Memory(*both[3:])
+    some = has_some(shared.known)
     return Memory(*(torch.where(some, ours, mine) for ours, mine in zip(shared, own, strict=True)))
+
+
+@kept
+def has_some(known: Tensor) -> Tensor:
+    """Whether any class is marked."""
+    return known.sum() > 0
+
+
+@kept
+def _below(allowed: Tensor) -> Tensor:
+    """How many classes are allowed up to each [C]."""
+    return allowed.cumsum(0)
+
+
+@kept
+def _elsewhere(known: Tensor, present: Tensor) -> Tensor:
+    """The classes with a prototype that aren't of the present task."""
+    return known * (1 - present)
 
 
 @terms.register("prototypes")
@@ -154,11 +179,11 @@ class Prototypes(Term):
         if not self.weight:
             return 0.0
         known = memory(client)
-        allowed = known.known if self.current else known.known * (1 - client.present)
+        allowed = known.known if self.current else _elsewhere(known.known, client.present)
         pseudo, classes = known.pseudo(allowed, batch.drawn[_PICK], batch.drawn[_NOISE])
         scores = near_zero(wide(net.head(pseudo)) / self._head.temperature)
         loss = nll(scores, classes * self._head.outputs).mean()
-        return self.weight * torch.where(allowed.sum() > 0, loss, 0.0)
+        return self.weight * torch.where(has_some(allowed), loss, 0.0)
 
     def data_pass(self, parameters: Tensor, net: Net, loss: Loss, batch: Batch, client: Client) -> State:
         """Sums of each class's features, and of their squared lengths.

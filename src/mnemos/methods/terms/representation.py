@@ -12,7 +12,7 @@ from torch import Tensor
 from mnemos.methods.exchange import Batch, Client, Net, State
 from mnemos.methods.head import classifier
 from mnemos.methods.part import Term, terms
-from mnemos.methods.terms.prototypes import memory
+from mnemos.methods.terms.prototypes import has_some, memory
 from mnemos.vector import Layout
 
 _PICK = "representation.pick"
@@ -83,7 +83,7 @@ class Representation(Term):
         known = memory(client)
         pseudo, classes = known.pseudo(known.known, batch.drawn[_PICK], batch.drawn[_NOISE])
         real = torch.ones_like(features[:count, 0]) if batch.mask is None else batch.mask[:count]
-        some = (known.known.sum() > 0).to(real.dtype).expand(len(classes))
+        some = has_some(known.known).to(real.dtype).expand(len(classes))
         every = torch.cat([labels, classes])
         return self.weight * contrast(
             torch.cat([features[:count], pseudo]),

@@ -131,10 +131,10 @@ def _by_part(ledger: dict[int, Accounts]) -> Iterator[Frame]:
     )
     worst = sorted(ledger, key=lambda round: min(account.change for account in ledger[round].values()))
     rounds = tuple(sorted(worst[:_ROUNDS]))
-    for label, part in (
-        ("altogether", "change"),
+    for label, part in (  # the page shows the last first
         ("in local training", "local"),
         ("in aggregation", "aggregation"),
+        ("altogether", "change"),
     ):
         values = np.array(
             [

@@ -8,6 +8,7 @@ from math import hypot
 from typing import TYPE_CHECKING, Any
 
 from mnemos.runs.why.ledger import Account, Subject
+from mnemos.runs.why.stay_out import StayedOut
 from mnemos.runs.why.who import Share
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Answer:
     """What could not be answered, and why; empty as a rule."""
     client: int | None = None
     """The client that was asked about."""
+    stayed_out: tuple[StayedOut, ...] = ()
+    """The rounds without each client that the question names, those that have cost most first."""
 
     @property
     def falls(self) -> list[int]:
@@ -129,6 +132,18 @@ class Answer:
             "falls": self.falls,
             "clients": [asdict(suspect) for suspect in self.suspects],
             "shares": [asdict(share) for found in self.shares.values() for share in found],
+            "stayed_out": [
+                {
+                    "client": one.client,
+                    "last": one.last,
+                    "after": float(one.after),
+                    "cost": float(one.cost),
+                    "mean_cost": float(one.mean_cost),
+                    "right": dict(one.right),
+                    "ended": one.ended,
+                }
+                for one in self.stayed_out
+            ],
             "note": self.note,
         }
 

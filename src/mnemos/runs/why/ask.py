@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment.experiment import Experiment
@@ -16,6 +16,7 @@ from mnemos.runs.trust import Trust
 from mnemos.runs.why.answer import Answer
 from mnemos.runs.why.ledger import Account, Accounts, Subject, read_ledger
 from mnemos.runs.why.samples import Samples
+from mnemos.runs.why.stay_out import ranked, stayed_out
 from mnemos.runs.why.what_if import WhatIf
 from mnemos.runs.why.who import shares
 
@@ -36,6 +37,8 @@ class Question:
     """How many of the worst rounds, falls or not, are looked at closely, to rank their clients."""
     orders: int = 20
     """How many orders are drawn for Shapley values in cohorts of more than six; 0: no Shapley values."""
+    stay_out: tuple[int, ...] = ()
+    """Clients without each of which all the rounds, from the first to the last, are played once more."""
 
     def __post_init__(self) -> None:
         if self.cls is not None and self.task is not None:
@@ -55,7 +58,7 @@ def why(run: Run, question: Question, *, trust: Trust = False) -> Answer:
     try:
         check_replayable(run.experiment)
     except ConfigError as error:
-        if missing:
+        if missing or question.stay_out:
             raise
         found = _answer(run, question, ledger)
         return Answer(found.run, found.subject, found.accounts, note=f"Clients aren't ranked: {error}.")
@@ -66,15 +69,18 @@ def why(run: Run, question: Question, *, trust: Trust = False) -> Answer:
             replay.to(round - 1)
             ledger[round] = _accounts(replay.advance())
         answer = _answer(run, question, {round: ledger[round] for round in asked})
-        return _ranked(answer, replay, question, measure.on)
+        answer = _ranked(answer, replay, question, measure.on)
+        return _staying_out(answer, replay, question, measure.on, asked[0])
 
 
 def to_play(run: Run, question: Question) -> tuple[int, int, int] | None:
     """(first, last, how often): the rounds that an answer takes to be played again; None: none of them."""
     known = read_ledger(run.records)
     asked = rounds_asked(run, question, known)
-    if any(round not in known for round in asked):
-        return asked[0], asked[-1], 2  # for the ledger, and for the worst rounds
+    if any(round not in known for round in asked):  # for the ledger, and for the worst rounds
+        return asked[0], asked[-1], 2 + len(question.stay_out)
+    if question.stay_out:
+        return asked[0], asked[-1], 1 + len(question.stay_out)
     worst = _answer(run, question, {round: known[round] for round in asked}).worst[: question.closely]
     experiment = run.experiment
     if not worst or experiment.data.stays_with_owners or experiment.privacy.private:
@@ -103,6 +109,13 @@ def _ranked(answer: Answer, replay: Replay, question: Question, on: On) -> Answe
     seed = replay.federation.experiment.seed
     found = {round: shares(WhatIf(replay, round), samples, question.orders, seed) for round in worst}
     return Answer(answer.run, answer.subject, answer.accounts, found, client=question.client)
+
+
+def _staying_out(answer: Answer, replay: Replay, question: Question, on: On, first: int) -> Answer:
+    """The answer with what would have been without each client that the question names."""
+    samples = Samples(replay.federation, on, answer.subject)
+    found = [stayed_out(replay, client, first, answer.accounts, samples) for client in question.stay_out]
+    return replace(answer, stayed_out=ranked([one for one in found if one is not None]))
 
 
 def _answer(run: Run, question: Question, ledger: dict[int, Accounts]) -> Answer:
@@ -166,12 +179,13 @@ def _on(experiment: Experiment) -> On:
 
 def _check_asked(federation: Federation, question: Question) -> None:
     """Refuse classes, tasks and clients that there aren't, before any round is played."""
-    named = {
-        "class": (question.cls, len(federation.dataset.classes)),
-        "task": (question.task, len(federation.flow.tasks)),
-        "client": (question.client, federation.assignment.clients),
-    }
-    for kind, (asked, count) in named.items():
+    clients = federation.assignment.clients
+    named = [
+        ("class", question.cls, len(federation.dataset.classes)),
+        ("task", question.task, len(federation.flow.tasks)),
+        *(("client", client, clients) for client in (question.client, *question.stay_out)),
+    ]
+    for kind, asked, count in named:
         if asked is not None and not 0 <= asked < count:
             there = {"class": "classes", "task": "tasks", "client": "clients"}[kind]
             have = f"the {there} are 0 to {count - 1}" if count else f"the stream has no {there}"

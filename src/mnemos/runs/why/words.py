@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from mnemos.runs.why.stay_out import StayedOut
 from mnemos.runs.why.who import Share
 
 if TYPE_CHECKING:
@@ -44,7 +45,22 @@ def in_words(answer: Answer) -> str:
         sentences.append(f"What clients' updates have cost in {over}: {named}.")
     elif answer.shares:
         sentences.append("No client's update has cost accuracy by itself.")
+    sentences += [_stayed_out(one, rounds[0], subject) for one in answer.stayed_out[:_NAMED]]
     return _with_note(" ".join(sentences), answer.note)
+
+
+def _stayed_out(one: StayedOut, first: int, subject: str) -> str:
+    """What would have been without any of a client's updates."""
+    account = one.accounts[one.last]
+    name = subject[0].lower() + subject[1:]
+    mean = one.mean_cost
+    average = f"{points(mean)} {'more' if mean > 0 else 'less'}" if mean else "the same"
+    sentence = (
+        f"Had client {one.client} stayed out of rounds {first} to {one.last}, {name} would be at "
+        f"{percent(one.right[one.last], account.samples)} after them instead of "
+        f"{percent(account.after, account.samples)}, and on average over these rounds at {average}."
+    )
+    return f"{sentence} It can't be told further ({one.ended})." if one.ended else sentence
 
 
 def _fall(answer: Answer, subject: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -93,8 +94,9 @@ class Advice:
 
 def advise(goal: SearchGoal, folder: Path, budget: float, say: Callable[[str], None] | None = None) -> Advice:
     """Search, and write the advice into the folder of the runs; `say` is told what each trial has shown."""
+    began = time.monotonic()  # reading the data counts
     description = describe(goal.base)
-    found = Search(goal, folder, budget, say).run()
+    found = Search(goal, folder, budget, say, began).run()
     advice = advice_of(found, description, folder)
     _write(advice, goal)
     return advice
@@ -191,9 +193,12 @@ def _sentences(found: Found, ranked: list[Ranked], runner_up: Ranked | None) -> 
         less = 1 - runner_up.bytes / best.bytes if best.bytes else 0.0
         spared = f"{100 * abs(less):.0f} % {'fewer' if less >= 0 else 'more'} bytes per round"
         spared = spared if abs(less) >= 0.005 else "as many bytes"
+        times = [duration(finalist.seconds) for finalist in (runner_up, best)]
+        took = f"{times[0]} a pilot" + (
+            f" instead of {times[1]}" if times[0] != times[1] else " like the best"
+        )
         lines.append(
-            f"The cheapest runner-up is {runner_up.name}: {spared}, "
-            f"{duration(runner_up.seconds)} instead of {duration(best.seconds)} a pilot, "
+            f"The cheapest runner-up is {runner_up.name}: {spared}, {took}, "
             f"{100 * ((best.accuracy or 0) - (runner_up.accuracy or 0)):.1f} points less."
         )
     return lines

@@ -34,14 +34,18 @@ def parse_budget(text: str) -> float:
 class Budget:
     """A budget in seconds, and the time that was used of it, which is kept in a file over all calls."""
 
-    def __init__(self, seconds: float, path: Path) -> None:
-        """`path` is the file with the time used; it needn't be there yet."""
+    def __init__(self, seconds: float, path: Path, began: float | None = None) -> None:
+        """`path` is the file with the time used; it needn't be there yet.
+
+        `began` is when this call began, by `time.monotonic`; None: now.
+        """
         self.seconds = seconds
         self._path = path
         self._before = 0.0
         with suppress(OSError, ValueError, TypeError, KeyError):
             self._before = number(parse_json(path.read_text())["seconds"])
-        self._begin = self._saved = time.monotonic()
+        self._saved = time.monotonic()
+        self._begin = self._saved if began is None else began
 
     @property
     def used(self) -> float:

@@ -11,8 +11,8 @@ import numpy as np
 
 from mnemos.data.load import load
 from mnemos.data.partition import Floats, Ints, label_skew
+from mnemos.data.sources.elsewhere import Elsewhere, with_counted_labels
 from mnemos.display.words import plural
-from mnemos.errors import DataError
 from mnemos.experiment.experiment import FORMS, Experiment, load_experiment
 from mnemos.experiment.overrides import merge, read_yaml
 from mnemos.federation.population import Population
@@ -85,7 +85,7 @@ class FederationDescription:
             f"Two clients have {100 * self.overlap:.0f} % of their labels in common.",
             f"A round takes {plural(self.cohort, 'client')} ({100 * self.participation:.3g} %), so each "
             f"takes part in {self.times_asked:.3g} of {self.rounds} rounds and makes "
-            f"{self.local_steps:.3g} local steps in each.",
+            f"{self.local_steps:.3g} local step{'s' * (self.local_steps != 1)} in each.",
             f"Together a round's clients hold {self.coverage:.1f} of {self.classes} classes on average; the "
             f"rarest class is there in {100 * self.rarest_coverage:.0f} % of the rounds.",
             *((f"Clients' data changes over time ({self.stream}).",) if self.stream != "static" else ()),
@@ -126,10 +126,14 @@ def base_of(source: Described, changes: Mapping[str, Any] | None = None) -> Expe
 
 
 def describe(experiment: Experiment) -> FederationDescription:
-    """What the federation of an experiment is like; its data is loaded, and nothing is trained."""
+    """What the federation of an experiment is like; its data is loaded, and nothing is trained.
+
+    Of a federation's run, whose data stays with its owners, it is what they have agreed to share.
+    """
     dataset = load(experiment.data)
     if dataset.remote:
-        raise DataError("data: it is with its owners, and its labels are known to them alone")
+        assert isinstance(experiment.data, Elsewhere)
+        dataset = with_counted_labels(dataset, experiment.data.owners)
     population = Population(experiment, dataset)
     flow, classes = population.flow, len(dataset.classes)
     samples, owners = flow.assignment.training()

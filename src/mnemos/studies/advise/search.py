@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from mnemos.errors import ConfigError, MnemosError
 from mnemos.experiment.experiment import Experiment
 from mnemos.runs.run import BusyError
 from mnemos.studies.advise.budget import Budget, BudgetSpentError
-from mnemos.studies.advise.halving import Halving
+from mnemos.studies.advise.draws import Draws, key
 from mnemos.studies.advise.pilots import Pilot, Pilots, check, check_pilots
 from mnemos.studies.advise.rungs import FINALISTS, FIRST, SHARE, possible, rungs_for
 from mnemos.studies.advise.space import Space
@@ -34,8 +34,6 @@ from mnemos.studies.estimate import estimate
 from mnemos.studies.perform import make_folder
 from mnemos.studies.study import Changes, named
 
-MOST = 40
-"""Candidates that are tried at the most, if the user gives no number of trials."""
 DATABASE = "search.db"
 
 
@@ -99,21 +97,28 @@ class Search:
     """One search in a folder."""
 
     def __init__(
-        self, goal: SearchGoal, folder: Path, budget: float, say: Callable[[str], None] | None = None
+        self,
+        goal: SearchGoal,
+        folder: Path,
+        budget: float,
+        say: Callable[[str], None] | None = None,
+        began: float | None = None,
     ) -> None:
-        """`budget` is in seconds, over all calls; `say` is told in a sentence what each trial has shown."""
-        self._optuna = require("optuna", "optuna", "tune")
+        """`budget` is in seconds, over all calls; `say` is told in a sentence what each pilot has shown.
+
+        `began` is when this call began, by `time.monotonic`; None: now.
+        """
+        began = time.monotonic() if began is None else began
+        require("optuna", "optuna", "tune")
         check_pilots(goal.base)
         make_folder(folder)
         self.goal, self._folder, self._say = goal, folder, say or (lambda _: None)
-        self._budget = Budget(budget, folder / f"{goal.key}.time.json")
+        self._budget = Budget(budget, folder / f"{goal.key}.time.json", began)
         self.rungs = self._rungs(folder / f"{goal.key}.rungs.json")
         self._pilots = Pilots(folder, self.rungs, self._budget)
         self._candidates: dict[str, Candidate] = {}
         self._trials: dict[str, Any] = {}
         """The trial of each candidate, by the same keys."""
-        self._told: set[int] = set()
-        """Trials that Optuna has been told the end of."""
 
     def run(self) -> Found:
         """Search until everything was tried, the number of trials is reached or the time is used."""
@@ -153,140 +158,91 @@ class Search:
     # --- successive halving ---
 
     def _search(self) -> None:
-        study = self._study()
-        self._recall(study)
-        complete = self._draw(study)
+        goal = self.goal
+        draws = Draws(goal.space, goal.base.seed, self._folder / DATABASE, goal.key, FINALISTS)
+        for trial, reported, reason in draws.earlier():
+            candidate = self._begin(draws, trial)
+            if candidate is not None and candidate.experiment is not None:
+                candidate.reason = reason
+                for rung in reported:  # its run's directory says what it has shown
+                    self._reach(draws, trial, candidate, rung, known=True)
+        complete = self._first(draws)
         for rung, following in pairwise(self.rungs):
-            self._halve(study, rung, following, complete)
+            self._halve(draws, rung, following, complete)
 
-    def _study(self) -> Any:
-        optuna = self._optuna
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        storage = optuna.storages.RDBStorage(
-            f"sqlite:///{self._folder.absolute() / DATABASE}", engine_kwargs={"connect_args": {"timeout": 60}}
-        )
-        study = optuna.create_study(
-            storage=storage,
-            study_name=self.goal.key,
-            load_if_exists=True,
-            direction="maximize",
-            pruner=Halving(FINALISTS),
-        )
-        if not study.trials:
-            for changes in self.goal.space.first:
-                study.enqueue_trial(self.goal.space.params(changes))
-        return study
-
-    def _recall(self, study: Any) -> None:
-        """Take up the trials of earlier calls. What they have shown is read from their runs' directories."""
-        states = self._optuna.trial.TrialState
-        for frozen in study.get_trials(deepcopy=False):
-            if frozen.state in (states.WAITING, states.FAIL):
-                continue
-            if frozen.state.is_finished():
-                self._told.add(frozen.number)
-            trial = self._optuna.trial.Trial(study, frozen._trial_id)
-            candidate = self._begin(study, trial)
-            if candidate is None or candidate.experiment is None:
-                continue
-            candidate.reason = frozen.user_attrs.get("reason", "")
-            for rung in sorted(frozen.intermediate_values):
-                self._reach(study, trial, candidate, rung, known=True)
-
-    def _draw(self, study: Any) -> bool:
-        """Try new candidates on the first rung. Returns whether all were tried that should be."""
-        for candidate, trial in zip(self._candidates.values(), self._trials.values(), strict=True):
-            if not candidate.pilot and trial.number not in self._told:  # of a call that was killed
-                self._reach(study, trial, candidate, self.rungs[0])
-        most = min(self.goal.space.most or MOST, self.goal.space.size)
-        while len(self._candidates) < most and len(study.trials) < 3 * MOST:
+    def _first(self, draws: Draws) -> bool:
+        """Try candidates on the first rung. Returns whether all were tried that should be."""
+        for name, trial in self._trials.items():
+            candidate = self._candidates[name]
+            if candidate.pilot is None and not draws.ended(trial):  # of a call that was killed
+                self._reach(draws, trial, candidate, self.rungs[0])
+        while len(self._candidates) < draws.most:
             if self._candidates and self._budget.used > FIRST * self._budget.seconds:
                 return False
-            trial = study.ask()
-            drawn = self._begin(study, trial)
+            trial = draws.next()
+            if trial is None:
+                break
+            drawn = self._begin(draws, trial)
             if drawn is not None and drawn.experiment is not None:
-                self._reach(study, trial, drawn, self.rungs[0])
+                self._reach(draws, trial, drawn, self.rungs[0])
         return True
 
-    def _begin(self, study: Any, trial: Any) -> Candidate | None:
-        """Draw what a trial stands for. None if that was tried before."""
-        samplers, pruned = self._optuna.samplers, self._optuna.trial.TrialState.PRUNED
-        finite = self.goal.space.size < float("inf")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
-            # A generator for each trial: then a search that was killed draws what it would have drawn.
-            kind = samplers.BruteForceSampler if finite else samplers.RandomSampler
-            study.sampler = kind(seed=self.goal.base.seed + trial.number)
-        changes = self.goal.space.draw(trial)
-        study.sampler = samplers.RandomSampler()  # the other would end a study whose choices are all taken
-        key = json.dumps(changes, sort_keys=True)
-        if key in self._trials:
-            self._tell(study, trial, state=self._optuna.trial.TrialState.FAIL)
+    def _begin(self, draws: Draws, trial: Any) -> Candidate | None:
+        """The candidate that a trial stands for; None if it was tried before."""
+        changes = draws.drawn(trial)
+        name = key(changes)
+        if name in self._trials:
+            draws.repeated(trial)
             return None
-        self._trials[key] = trial
-        candidate = self._candidates[key] = self._candidate(changes)
+        self._trials[name] = trial
+        candidate = self._candidates[name] = self._candidate(changes)
         if candidate.experiment is None:
-            self._tell(study, trial, state=pruned)
+            draws.stopped(trial)
         return candidate
 
-    def _halve(self, study: Any, rung: int, following: int, complete: bool) -> None:
+    def _halve(self, draws: Draws, rung: int, following: int, complete: bool) -> None:
         """Let the best of a rung go on to the following one, the best first.
 
         The others are ruled out for good only if the rung is `complete`; with more time, more may be tried.
         """
-        values = {frozen.number: frozen.intermediate_values for frozen in study.get_trials(deepcopy=False)}
+        values, further = draws.values(rung), draws.values(following)
         on = [
-            (trial, self._candidates[key])
-            for key, trial in self._trials.items()
-            if rung in values[trial.number] and not self._ruled_out(trial, values[trial.number])
+            (trial, self._candidates[name])
+            for name, trial in self._trials.items()
+            if trial.number in values and trial.number not in further and not draws.ended(trial)
         ]
-        on.sort(key=lambda one: (-values[one[0].number][rung], one[0].number))
-        for index, (trial, candidate) in enumerate(on):
-            if following in values[trial.number]:
-                continue
+        on.sort(key=lambda one: (-values[one[0].number], one[0].number))
+        for trial, candidate in on:
             if trial.should_prune():
                 if complete:
-                    self._tell(study, trial, state=self._optuna.trial.TrialState.PRUNED)
-            elif index and self._budget.used > SHARE * self._budget.seconds:
+                    draws.stopped(trial)
+            elif further and self._budget.used > SHARE * self._budget.seconds:
                 return
             else:
-                self._reach(study, trial, candidate, following)
+                self._reach(draws, trial, candidate, following)
+                further[trial.number] = values[trial.number]
 
-    def _ruled_out(self, trial: Any, values: dict[int, float]) -> bool:
-        """Whether a trial's end came before the last rung."""
-        return trial.number in self._told and self.rungs[-1] not in values
-
-    def _reach(self, study: Any, trial: Any, candidate: Candidate, rung: int, *, known: bool = False) -> None:
+    def _reach(
+        self, draws: Draws, trial: Any, candidate: Candidate, rung: int, *, known: bool = False
+    ) -> None:
         """Run a candidate to a rung, unless it is there already, and report what it shows if not `known`."""
         assert candidate.experiment is not None
-        pruned = self._optuna.trial.TrialState.PRUNED
         try:
             pilot = self._pilots.reach(candidate.experiment, rung)
         except BusyError:
             raise
         except MnemosError as error:  # such as a run that pauses; others may go well
             candidate.reason = str(error)
-            if trial.number not in self._told:
-                trial.set_user_attr("reason", candidate.reason)
-            self._tell(study, trial, state=pruned)
+            draws.stopped(trial, candidate.reason)
             return
-        if candidate.pilot is None or pilot.rounds >= candidate.pilot.rounds:
-            candidate.pilot = pilot
-        if trial.number in self._told:
-            return
+        candidate.pilot = pilot
         if not known:
             trial.report(self.goal.value(pilot), rung)
             self._say(f"{name_of(candidate.changes)}: {_so_far(pilot)}")
         if pilot.accuracy is None:
-            self._tell(study, trial, state=pruned)
+            draws.stopped(trial)
         elif rung == self.rungs[-1]:
-            self._tell(study, trial, values=self.goal.value(pilot))
-
-    def _tell(self, study: Any, trial: Any, **end: Any) -> None:
-        """Tell Optuna how a trial ended, once."""
-        if trial.number not in self._told:
-            study.tell(trial, **end)
-            self._told.add(trial.number)
+            draws.completed(trial, self.goal.value(pilot))
 
     def _candidate(self, changes: Changes) -> Candidate:
         try:

@@ -21,7 +21,8 @@ _ALL_CLIENTS = 0.1
 _HOW = ("partition.name", "partition.population")
 """Fields that only say how the number of clients is reduced; `partition.clients` says that it is."""
 _FEWEST_CLIENTS, _SMALLEST_COHORT = 4, 2
-_NARROWEST = 1 / 8
+NARROWEST = 1 / 8
+"""The least that the width of a ResNet is multiplied by."""
 
 
 class FirstClients(Dirichlet):
@@ -63,7 +64,7 @@ def shrink(experiment: Experiment, scale: float) -> Experiment:
         "evaluate.forgetting": _forgetting(when.forgetting, scale),
     }
     if isinstance(experiment.model, ResNet):
-        changes["model.width"] = round(experiment.model.width * max(_NARROWEST, math.sqrt(scale)), 4)
+        changes["model.width"] = round(experiment.model.width * max(NARROWEST, math.sqrt(scale)), 4)
     if isinstance(experiment.start, FromFractals):
         changes["start.images"] = scaled_round(experiment.start.images, scale)
     changes |= _schedule(experiment.local.schedule, scale)

@@ -28,7 +28,8 @@ class MapFigure extends Figure {
     // Cells of two maps side by side are of the same size, with a column beside them or without.
     const across = this.columns.length + (this.frame.before ? 1 + APART : 0);
     const down = this.rows.length + (this.beneath ? 1 + APART : 0);
-    const names = this.byGroup ? Math.min(width * 0.4, 16 + Math.max(...this.rows.map((name) => wide(String(name))))) : 62;
+    const widest = Math.max(0, ...this.rows.map((name) => wide(String(name))));
+    const names = this.byGroup ? Math.min(width * 0.4, 16 + widest) : Math.max(62, Math.min(width * 0.4, 28 + widest));
     const w = Math.min(this.byGroup ? 90 : 46, (width - names - 8) / across);
     const h = this.byGroup ? Math.max(12, Math.min(28, 1400 / this.rows.length)) : Math.min(46, w);
     return { left: names, top: 6, w, h, across, down, bottom: 6 + h * down };
@@ -219,8 +220,9 @@ class HeatmapsView {
 
   draw() {
     const { frames } = this.item, wanted = state.frames.get(this.key) ?? "last";
-    // The same round in another run, or the last one before it.
-    let place = wanted === "last" ? frames.length - 1 : frames.findLastIndex((frame) => Number(frame.label) <= Number(wanted));
+    // The same frame in another run, or the last round before it.
+    let place = wanted === "last" ? frames.length - 1 : frames.findIndex((frame) => frame.label === wanted);
+    if (place < 0) place = frames.findLastIndex((frame) => Number(frame.label) <= Number(wanted));
     place = Math.max(0, place);
     this.slider.value = String(place);
     this.slider.setAttribute("aria-valuetext", `${this.block.frame} ${frames[place].label}`);
