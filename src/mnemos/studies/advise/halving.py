@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 KEEP = 4
-"""One candidate in so many goes on to the next rung."""
+"""A quarter of the candidates goes on to the next rung."""
 
 
 class Halving:
@@ -30,5 +30,5 @@ class Halving:
             for other in study.get_trials(deepcopy=False)
             if rung in other.intermediate_values
         }
-        best = sorted(values, key=lambda number: (-values[number], number))
+        best = sorted(values, key=lambda trial_number: (-values[trial_number], trial_number))
         return trial.number not in best[: max(self._fewest, math.ceil(len(best) / KEEP))]

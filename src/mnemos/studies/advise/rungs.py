@@ -11,7 +11,7 @@ from mnemos.studies.advise.halving import KEEP
 from mnemos.studies.advise.pilots import check
 
 ETA = 3
-"""A whole pilot has so many times the rounds of a first one."""
+"""A whole pilot has three times the rounds of a first one."""
 TRIALS = 24
 """Candidates that the budget should be enough for; the length of pilots is chosen by it."""
 FINALISTS = 3

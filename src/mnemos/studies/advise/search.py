@@ -211,7 +211,7 @@ class Search:
             for name, trial in self._trials.items()
             if trial.number in values and trial.number not in further and not draws.ended(trial)
         ]
-        on.sort(key=lambda one: (-values[one[0].number], one[0].number))
+        on.sort(key=lambda pair: (-values[pair[0].number], pair[0].number))
         for trial, candidate in on:
             if trial.should_prune():
                 if complete:
