@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES = pyproject.toml constraints.txt
+# Compiled modules are kept: else each process that a test starts would compile all of Mnemos again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint docs format install dev chromium compiler clean
 
@@ -56,8 +58,9 @@ compiler:
 		echo "a C++ compiler is missing: install g++, or set CXX to its path" >&2; exit 1; \
 	fi
 
+# Three processes for two cores: what waits for other processes leaves a core to the others.
 test: lint docs chromium compiler
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+	$(BIN)/pytest --numprocesses 3 --dist worksteal
 
 format: dev
 	$(BIN)/ruff check --fix

@@ -1,6 +1,6 @@
 """How many seconds of a processor each folder of tests takes, with all processes that its tests start.
 
-    PYTHONPATH=tests pytest -p support.times [--numprocesses 2 --dist worksteal]
+    PYTHONPATH=tests pytest -p support.times [--numprocesses 3 --dist worksteal]
 
 prints a table at the end. On a busy machine these seconds mean more than those of a clock.
 """

@@ -29,10 +29,11 @@ def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
         unfinished.replace(path)
-        if sync:
-            _sync_folder(path.parent)
-    finally:
+    except BaseException:
         unfinished.unlink(missing_ok=True)
+        raise
+    if sync:
+        _sync_folder(path.parent)
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:

@@ -9,8 +9,8 @@ from mnemos.client.requests import TrainRequests
 from mnemos.common.activity import training
 from mnemos.engines.engine import Lost, Runner, in_blocks
 from mnemos.faults.misconduct import Misconduct
-from mnemos.methods.exchange import State
-from mnemos.methods.replies import TrainReplies
+from mnemos.methods.exchange import State, TrainReply
+from mnemos.methods.replies import Columns, TrainReplies
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,12 @@ class Answers:
     def clients(self) -> Sequence[int]:
         """The clients that were asked."""
         return self.requests.clients
+
+    @property
+    def sent(self) -> Sequence[TrainReply | Columns]:
+        """The updates as they have come: columns, or one by one; none if there are none."""
+        updates = self.updates
+        return [updates.columns] if updates and updates.in_columns else updates or []
 
     @property
     def usable(self) -> TrainReplies:

@@ -93,13 +93,17 @@ class Averaging:
         if not self._waiting or not isinstance(self._fold, WeightedMean):
             return
         updates, self._waiting = TrainReplies.joined(self._waiting), []
-        numbers = weighting.numbers(updates, self._layout)
-        if numbers is not None:
-            with intra_op(1):  # sums must not depend on the number of threads
-                self._fold.add_together(updates, numbers)
-            return
-        for update in updates:
-            self._fold.add(update, weighting.weigh(update, self._layout))
+        numbers = weighting.numbers(updates)
+        if numbers is None:
+            weights = [weighting.weigh(update, self._layout) for update in updates]
+            single = [own.parameters for own in weights if own.parameters is own.buffers]
+            numbers = [number for number in single if isinstance(number, float)]
+            if len(numbers) < len(updates):
+                for update, weight in zip(updates, weights, strict=True):
+                    self._fold.add(update, weight)
+                return
+        with intra_op(1):  # sums must not depend on the number of threads
+            self._fold.add_together(updates, numbers)
 
     def _compare(self, round: int, updates: tuple[TrainReply, ...]) -> Iterator[Record]:
         """Weigh updates by comparing them, and fold them; yields each client's share αₖ of every layer."""

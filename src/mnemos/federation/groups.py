@@ -6,20 +6,19 @@ of the federation's. Peers with the same kind of model are a group in which each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mnemos.client.evaluation import evaluating_a_client
-from mnemos.client.messages import Plan, TrainRequest
+from mnemos.client.messages import Plan
 from mnemos.client.reply import kept
-from mnemos.client.requests import Own, Runs, TrainRequests
+from mnemos.client.requests import TrainRequests
 from mnemos.common.devices import send
 from mnemos.data.dataset import Split
 from mnemos.data.partition import Ints
@@ -29,6 +28,7 @@ from mnemos.faults.misconduct import LAST, Misconduct
 from mnemos.federation.aggregation import Aggregation, Averaging
 from mnemos.federation.model_assignment import ModelAssignment
 from mnemos.federation.population import Population
+from mnemos.federation.requests import BUFFERS, requests_to
 from mnemos.federation.round import Attempt, GroupResult, RoundContext
 from mnemos.federation.screening import Screening
 from mnemos.measures.evaluate import Evaluator, Judge
@@ -39,9 +39,6 @@ from mnemos.privacy.gaussian import Mechanism
 from mnemos.screens import guard
 from mnemos.screens.sound import Form
 from mnemos.vector import Layout
-
-_BUFFERS = "buffers"
-_NONE = torch.zeros(0, dtype=torch.int64)
 
 
 class Group:
@@ -142,73 +139,14 @@ class Group:
 
         `steps`: how many steps each client makes that has to stop early.
         """
-        plan = self.plan.model_copy(update={"arithmetic": ctx.runner.plan.arithmetic})
-        fresh, assignment, flow = (
-            self.method.client_state(self.layout),
-            self.flow.assignment,
-            self.flow.if_asked,
-        )
-        met, present = _Tensors(), _Tensors()
-
-        def make(client: int, samples: Tensor) -> TrainRequest:
-            broadcast = broadcasts[client]
-            model, buffers = self.start(broadcast, client)
-            state = fresh
-            if client in ctx.client_states:
-                state = ctx.client_states[client]
-                buffers = state.pop(_BUFFERS, buffers)
-            return TrainRequest(
-                plan=plan,
-                round=broadcast.round,
-                client=client,
-                model=model,
-                buffers=buffers,
-                received=broadcast.received,
-                state=self._sent_state(state, ctx),
-                samples=samples,
-                held_out=torch.from_numpy(assignment.held_out(client)) if assignment.validation else _NONE,
-                met=met(flow.met(client, broadcast.round)),
-                present=present(flow.present(client, broadcast.round)),
-                noise=0.0 if assignment.noise is None else float(assignment.noise[client]),
-                label_map=self.misconduct.label_map(client),
-                steps=steps.get(client),
-                trigger=self.misconduct.trigger(client),
-            )
-
-        clients, samples = self._samples(broadcasts)
-        own = None
-        if self._alike and not steps and len({*map(id, broadcasts.values())}) == 1:
-            own = Own(self._held_out, partial(ctx.client_states.states_of, fresh=fresh))
-        return TrainRequests(plan, clients, samples, broadcasts, steps, make, own)
+        return requests_to(self, ctx, broadcasts, steps)
 
     @cached_property
-    def _alike(self) -> bool:
+    def alike(self) -> bool:
         """Whether clients that are sent the same differ in samples and in the method's memory alone."""
         same_data = self.flow.assignment.noise is None and not self.flow.if_asked.tasks
         same_memory = not (self.plan.local.keeps or self.method.buffers.local)
         return same_data and same_memory and not self.misconduct.changes_data
-
-    def _samples(self, broadcasts: Mapping[int, Broadcast]) -> tuple[list[int], list[Tensor]]:
-        """(the clients that have samples in the rounds that they train for, the samples of each)."""
-        flow, rounds = self.flow.if_asked, {broadcast.round for broadcast in broadcasts.values()}
-        clients: list[int] = []
-        samples: list[Tensor] = []
-        for round in rounds:
-            asked = [client for client, broadcast in broadcasts.items() if broadcast.round == round]
-            found, sizes = flow.samples_of(np.array(asked, np.int64), round)
-            clients += asked
-            samples += torch.split(torch.from_numpy(found), sizes.tolist())
-        if len(rounds) > 1:
-            place = {client: index for index, client in enumerate(clients)}
-            clients, samples = [*broadcasts], [samples[place[client]] for client in broadcasts]
-        some = [index for index, own in enumerate(samples) if own.shape[0]]
-        if len(some) < len(clients):  # a stream may leave a client without data for a while
-            clients, samples = [clients[index] for index in some], [samples[index] for index in some]
-        return clients, samples
-
-    def _held_out(self, clients: Sequence[int]) -> Runs:
-        """The validation samples of some clients."""
-        return Runs.of([torch.from_numpy(self.flow.assignment.held_out(client)) for client in clients])
 
     def aggregate(
         self,
@@ -230,7 +168,7 @@ class Group:
         together = ctx.runner.plan.arithmetic.vmap
         aggregation = self.aggregation(ctx.round, before, len(broadcasts), together=together)
         for some in answers:
-            result.bytes_up += 0 if some.updates is None else self.bytes_up(some.updates)
+            result.bytes_up += sum(map(self.bytes_up, some.sent))
             updates = result.take(ctx.round, some)
             if not updates:
                 continue
@@ -350,19 +288,16 @@ class Group:
 
     def _remembered(self, state: State, buffers: Tensor) -> State:
         """What is kept for a client: the method's state, and its buffers if they stay with the client."""
-        return {**state, _BUFFERS: buffers} if self.method.buffers.local else state
+        return {**state, BUFFERS: buffers} if self.method.buffers.local else state
 
-    def _sent_state(self, state: State, ctx: RoundContext) -> State:
+    def sent_state(self, state: State, ctx: RoundContext) -> State:
         """The client's state as its request contains it."""
         return state
 
-    def bytes_up(self, updates: TrainReplies) -> int:
-        """Bytes that clients send to the server."""
-        several: Iterable[TrainReply | Columns] = [updates.columns] if updates.in_columns else updates
-        return sum(
-            _bytes(own.delta, *own.change.values(), *([own.buffers] if self.method.buffers.sent else []))
-            for own in several
-        )
+    def bytes_up(self, update: TrainReply | Columns) -> int:
+        """Bytes that a client sends to the server, or all clients of some columns."""
+        always = update.delta.nbytes + (_bytes(*update.change.values()) if update.change else 0)
+        return always + (update.buffers.nbytes if self.method.buffers.sent else 0)
 
     def bytes_down(self, server: Server) -> int:
         """Bytes that the server sends to a client."""
@@ -372,18 +307,6 @@ class Group:
     def _client_layout(self, client: int) -> Layout:
         """The layout of a client's model; layers have the names that they have in the federation's model."""
         return self.layout
-
-
-class _Tensors:
-    """Arrays as tensors; an array that is the same object as the one before is the same tensor."""
-
-    def __init__(self) -> None:
-        self._last: tuple[NDArray[np.bool_], Tensor] | None = None
-
-    def __call__(self, array: NDArray[np.bool_]) -> Tensor:
-        if self._last is None or self._last[0] is not array:
-            self._last = array, torch.from_numpy(array)
-        return self._last[1]
 
 
 def _begun(answers: Iterable[Answers]) -> Iterator[Answers]:

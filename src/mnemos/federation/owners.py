@@ -14,7 +14,7 @@ from mnemos.methods.exchange import State
 class RemoteGroup(Group):
     """Owners of data: a client's state stays with the client, and the server knows the round it is from."""
 
-    _alike = False
+    alike = False
 
     def _example(self, model: Tensor, buffers: Tensor) -> State:
         return {ROUND: torch.zeros(())}
@@ -22,7 +22,8 @@ class RemoteGroup(Group):
     def _remembered(self, state: State, buffers: Tensor) -> State:
         return state
 
-    def _sent_state(self, state: State, ctx: RoundContext) -> State:
+    def sent_state(self, state: State, ctx: RoundContext) -> State:
+        """The round that a client's state is from, and the oldest that it may be asked for."""
         if ROUND not in state:
             return {}  # before its first round, a client makes its state itself
         return {**state, OLDEST: torch.tensor(float(ctx.client_states.oldest))}

@@ -12,8 +12,8 @@ from mnemos.federation.aggregation import Aggregation
 from mnemos.federation.groups import Group
 from mnemos.federation.round import GroupResult
 from mnemos.measures.measure import Record, Scores
-from mnemos.methods.exchange import Broadcast, Server
-from mnemos.methods.replies import TrainReplies
+from mnemos.methods.exchange import Broadcast, Server, TrainReply
+from mnemos.methods.replies import Columns, TrainReplies
 from mnemos.vector import Layout
 
 
@@ -25,7 +25,7 @@ class Peers(Group):
 
     _guarded = False  # an update changes no model but its client's
     _apart = True
-    _alike = False  # each starts from its own model
+    alike = False  # each starts from its own model
 
     @cached_property
     def rows(self) -> dict[int, int]:
@@ -65,7 +65,7 @@ class Peers(Group):
         """Scores of every client's model."""
         return [(client, self.evaluator(*self.start(server, client), split, indices)) for client in self.rows]
 
-    def bytes_up(self, updates: TrainReplies) -> int:
+    def bytes_up(self, update: TrainReply | Columns) -> int:
         """Models aren't sent."""
         return 0
 

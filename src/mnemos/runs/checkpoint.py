@@ -35,12 +35,16 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._kept = KeptCheckpoints(folder)
+        self._here: list[Path] | None = None
+        """The checkpoints that are there, in order; None: not looked for yet."""
         self._synced = 0.0
         self._safe: Path | None = None
 
     def save(self, federation: Federation, metrics: Store) -> None:
         """Write the state after the federation's last round; `metrics` has its records already."""
-        self._folder.mkdir(exist_ok=True)
+        if self._here is None:
+            self._folder.mkdir(exist_ok=True)
+            self._here = self._files()
         clients, rows = map(torch.from_numpy, federation.client_states.index())
         sync = time.monotonic() - self._synced > _SYNC_EVERY
         header = {"metrics": metrics.size, "synced": sync, "boot": _boot()}
@@ -52,12 +56,12 @@ class Checkpoints:
         write_atomically(path, data, sync=sync)
         if sync:
             self._synced, self._safe = time.monotonic(), path
-        files = self._files()
-        for old in files[:-2]:
-            if old != self._safe:
+        files = [*(known for known in self._here if known != path), path]
+        self._here = [known for known in files if known in files[-2:] or known == self._safe]
+        for old in files:
+            if old not in self._here:
                 old.unlink(missing_ok=True)
-        oldest = next(path for path in files if path in files[-2:] or path == self._safe)
-        federation.client_states.forget(round_of(oldest))
+        federation.client_states.forget(round_of(self._here[0]))
         every = federation.experiment.checkpoints.keep
         if every and federation.round % every == 0:
             self._kept.save(federation, metrics.size)

@@ -113,7 +113,7 @@ def test_it_runs_at_the_smallest_scale(
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if name.startswith("claims/")])
 def test_a_claims_small_setting_runs(name: str, runs: Path, papers_data: Path) -> None:
-    """All that is small about it, but for fewer rounds of one step, and fewer fractals."""
+    """All that is small about it, but for fewer rounds of one step, narrower models and fewer fractals."""
     known, recipe = find_recipe(name)
     shorter = {
         **recipe.small,
@@ -121,6 +121,8 @@ def test_a_claims_small_setting_runs(name: str, runs: Path, papers_data: Path) -
         "local.steps": 1,
         "evaluate": {**recipe.small["evaluate"], "every": 5, "test_last": 1, "test_every": 2},
     }
+    if isinstance(shorter.get("model"), dict):
+        shorter["model"] = {**shorter["model"], "width": WIDTH}
     if "start" in shorter:
         shorter["start"] = {"name": "fractals", "classes": 2, "images": 16, "batch": 16}
     recipe = recipe.model_copy(update={"small": shorter})
