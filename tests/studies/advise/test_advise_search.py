@@ -8,8 +8,11 @@ from tiny_federation import BASE
 
 from mnemos.errors import ConfigError, PausedError
 from mnemos.experiment.experiment import load_experiment
-from mnemos.studies.advise.pilots import Pilots
-from mnemos.studies.advise.search import DATABASE, Search, SearchGoal, rungs_for
+from mnemos.runs.store import overall_values
+from mnemos.studies.advise import search
+from mnemos.studies.advise.pilots import Pilots, judged
+from mnemos.studies.advise.rungs import rungs_for
+from mnemos.studies.advise.search import DATABASE, Search, SearchGoal
 from mnemos.studies.advise.space import Space, default_space, space_of
 from mnemos.studies.advise.tuning import goal_of
 from mnemos.studies.study import Study
@@ -44,11 +47,14 @@ def whole(tmp_path_factory):
 
 
 def test_rungs_by_hand():
-    """Whole pilots: 24 · 0.26 + 4 · 3 = 18.24 of R rounds of 0.1 s in 200 s give R ≤ 109: 12, 36, 108."""
-    assert rungs_for(1000, 0.1, 200, 3) == (12, 36, 108)
-    assert rungs_for(50, 0.1, 200, 3) == (5, 15, 45)
-    assert rungs_for(50, None, 200, 3) == (5, 15, 45), "an unknown time a round"
-    assert rungs_for(8, 0.1, 200, 3) == (2, 6)
+    """24 candidates · (1/3 + 1/4 · 2/3) + 4 finalists · 3 seeds = 24 whole pilots of R rounds of 0.1 s.
+
+    In 200 s that gives R ≤ 83.3: 83, and 83 // 3 = 27 for a first pilot.
+    """
+    assert rungs_for(1000, 0.1, 200, 3) == (27, 83)
+    assert rungs_for(50, 0.1, 200, 3) == (16, 50)
+    assert rungs_for(50, None, 200, 3) == (16, 50), "an unknown time a round"
+    assert rungs_for(8, 0.1, 200, 3) == (2, 8)
     assert rungs_for(2, 0.1, 200, 3) == (2,)
     assert rungs_for(1000, 100, 20, 3) == (1, 3), "far too little time"
 
@@ -97,9 +103,9 @@ def test_an_unknown_field_of_the_space_is_named():
 
 
 def test_halving(whole):
-    """Rungs 1, 3, 9. Each candidate is tried once; the one that learns is first; the rest is ruled out."""
+    """Rungs 3 and 9. Each candidate is tried once; the one that learns is first; the rest is ruled out."""
     found, said = whole
-    assert found.rungs == (1, 3, 9)
+    assert found.rungs == (3, 9)
     assert not found.spent
     assert len(found.candidates) == 4
     best = found.finalists[0]
@@ -136,6 +142,44 @@ def test_a_pilot_that_pauses_is_ruled_out_and_the_search_goes_on(tmp_path, monke
     assert [one.changes["local.lr"] for one in found.finalists] == [0.1]
 
 
+def test_every_candidate_is_tried_and_printed_once(tmp_path):
+    """Six candidates, of which one is asked for three times; three have whole pilots, so nine sentences."""
+    rates = [0.5, 0.3, 0.1, 0.03, 0.01, 0.003]
+    space = Space({"local.lr": rates}, ({"local.lr": 0.1},) * 3)
+    said = []
+    found = Search(SearchGoal(load_experiment(BASE), space, (1,)), tmp_path, 600, said.append).run()
+    assert found.candidates[0].changes == {"local.lr": 0.1}
+    assert sorted(one.changes["local.lr"] for one in found.candidates) == sorted(rates)
+    assert sorted(one.pilot.rounds for one in found.candidates) == [3, 3, 3, 9, 9, 9]
+    first = {one.changes["local.lr"]: judged_at(one, 3) for one in found.candidates}
+    whole = {one.changes["local.lr"] for one in found.candidates if one.pilot.rounds == 9}
+    assert min(first[rate] for rate in whole) >= max(first[rate] for rate in set(rates) - whole)
+    assert len([line for line in said if "after" in line]) == len(set(said[:-1])) == 6 + 3
+    states = [(state, times) for _, state, times in trials(tmp_path)]
+    assert sorted(states) == sorted([("COMPLETE", 2)] * 3 + [("PRUNED", 1)] * 3 + [("FAIL", 0)] * 2)
+
+
+def judged_at(candidate, rung):
+    return judged(overall_values(candidate.pilot.run.records, "validation_accuracy"), rung)
+
+
+def test_a_range_is_drawn_from(tmp_path):
+    ranged = {"trials": 4, "fields": {"local.lr": {"low": 0.01, "high": 1.0, "log": True}}}
+    study = {"base": BASE, "random": ranged, "seeds": [1]}
+    found = searched(tmp_path, study)
+    assert len({one.changes["local.lr"] for one in found.candidates}) == 4
+    assert shown(searched(tmp_path, study)) == shown(found)
+
+
+def test_with_more_time_more_is_tried_on_the_same_rung(whole, tmp_path, monkeypatch):
+    """No time after the first candidate, which then has a whole pilot; later there is time for the others."""
+    monkeypatch.setattr(search, "FIRST", 0.0)
+    few = searched(tmp_path)
+    assert [one.pilot.rounds for one in few.candidates] == [9]
+    monkeypatch.undo()
+    assert shown(searched(tmp_path)) == shown(whole[0])
+
+
 def shown(found):
     """What a search has found, without the times."""
     return [
@@ -159,47 +203,16 @@ def trials(folder):
     ]
 
 
-def test_a_candidate_that_is_drawn_again_counts_once(tmp_path):
-    """Of twelve, each is judged by one trial and named by one sentence; draws of the same again fail."""
-    said, rates = [], [0.5, *(10.0**-power for power in range(3, 14))]
-    study = {**GOOD, "list": [{"local.lr": rate} for rate in rates], "seeds": [1]}
-    found = searched(tmp_path, study, said.append)
-    assert sorted(one.changes["local.lr"] for one in found.candidates) == sorted(rates)
-    assert len(said) == len(set(said)) == 12 + 1, "with the finalists' seed"
-    drawn = trials(tmp_path)
-    judged = [params for params, _, times in drawn if times]
-    assert sorted(judged) == sorted(set(judged))
-    assert len(judged) == 12
-    again = [(state, times) for params, state, times in drawn if params not in judged or not times]
-    assert again, "nothing was drawn twice, so this test shows nothing"
-    assert set(again) == {("FAIL", 0)}
-
-
-def test_what_was_not_tried_is_drawn_when_the_sampler_repeats_itself(tmp_path, monkeypatch):
-    """A sampler that always draws the first of six: after three repeats each, the others have their turn."""
-
-    def first(self, study, trial, name, distribution):
-        return distribution.choices[0]
-
-    monkeypatch.setattr(optuna.samplers.TPESampler, "sample_independent", first)
-    study = {**GOOD, "list": [{"local.lr": 10.0**-power} for power in range(1, 7)], "seeds": [1]}
-    found = searched(tmp_path, study)
-    assert len(found.candidates) == 6
-    states = [state for _, state, _ in trials(tmp_path)]
-    assert len(states) == 1 + 5 * (3 + 1)
-    assert [state == "FAIL" for state in states[1:5]] == [True, True, True, False]
-
-
 def test_equal_choices_are_one(tmp_path):
     space = Space({}, variants=({"local.lr": 0.5},) * 3)
     found = Search(SearchGoal(load_experiment(BASE), space, (1,)), tmp_path, 600).run()
     assert len(found.candidates) == 1
-    assert len(trials(tmp_path)) == 1 + 3
+    assert [times for _, _, times in trials(tmp_path)] == [2, 0, 0], "the first has both rungs"
 
 
-@pytest.mark.parametrize("after", [2, 5, 10])
+@pytest.mark.parametrize("after", [2, 5, 7, 10])
 def test_a_search_that_is_killed_goes_on(whole, tmp_path, monkeypatch, after):
-    """Killed before the first trial's second rung, in a later trial, in the finals: the end is the same."""
+    """Killed on the first rung, on the last one (twice), in the finals: the end is the same."""
     reach, left = Pilots.reach, [after]
 
     def kill(self, candidate, rounds):

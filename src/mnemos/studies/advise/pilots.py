@@ -7,7 +7,7 @@ of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,9 @@ from mnemos.runs.trust import remember_own
 from mnemos.studies.advise.budget import Budget
 from mnemos.studies.perform import perform
 
+LAST = 6
+"""A pilot is judged by its last sixth of rounds, because accuracy goes up and down under label skew."""
+
 
 @dataclass(frozen=True)
 class Pilot:
@@ -30,7 +33,7 @@ class Pilot:
     run: Run
     rounds: int
     accuracy: float | None
-    """Validation accuracy after that round; None if the run did not converge."""
+    """Mean validation accuracy of the last rounds up to that one; None if the run did not converge."""
     forgetting: float | None
     """Mean of the forgetting F that was measured up to that round; None if it wasn't."""
     seconds: float
@@ -90,9 +93,10 @@ class Pilots:
 
 
 def pilot_of(candidate: Experiment, rungs: Sequence[int], rounds: int) -> Experiment:
-    """The experiment of a candidate's pilot: evaluated at each rung, on validation data alone."""
+    """The experiment of a candidate's pilot: evaluated on validation data alone, so often that the last sixth
+    of the rounds up to each rung has an evaluation, and that of a whole pilot about three."""
     evaluate = {
-        "every": rungs[0],
+        "every": max(1, rungs[0] // LAST),
         "test_last": 0,
         "test_every": 0,
         "forgetting": list(rungs),
@@ -117,19 +121,29 @@ def measured(run: Run, rounds: int) -> Pilot:
 
     status = run.status
     diverged = status.status == "diverged" and status.rounds <= rounds
-    accuracy, forgetting = values("validation_accuracy"), values("forgetting")
+    validated = overall_values(records, "validation_accuracy")
+    accuracy, forgetting = judged(validated, rounds), values("forgetting")
     sent = [*values("bytes_up"), *values("bytes_down")]
     seconds = read_seconds(run.file("timing.jsonl"))
     done = min(rounds, run.saved_rounds)
     return Pilot(
         run,
         rounds,
-        accuracy[-1] if accuracy and not diverged else None,
+        None if diverged else accuracy,
         sum(forgetting) / len(forgetting) if forgetting else None,
         sum(took for round, took in seconds.items() if round <= rounds),
         sum(sent) / max(1, done),
         status.message if diverged else "",
     )
+
+
+def judged(values: Mapping[int, float], rounds: int) -> float | None:
+    """The mean of the values of the last sixth of some rounds; None if there are none up to the last of them.
+
+    `values` are by round. A round r is in the last sixth of R if R − r < R / 6.
+    """
+    last = [float(value) for round, value in values.items() if 0 <= LAST * (rounds - round) < rounds]
+    return sum(last) / len(last) if last else None
 
 
 def check(candidate: Experiment) -> None:

@@ -1,5 +1,7 @@
 """The search: successive halving over pilots with Optuna, then the finalists with several seeds.
 
+Every candidate has a short pilot, the best quarter a whole one. No candidate is tried twice.
+
 Everything is kept in the folder of the runs: the trials in Optuna's SQLite file, the time used and the rungs
 beside it. A search that was killed goes on where it was.
 """
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +28,12 @@ from mnemos.runs.run import BusyError
 from mnemos.studies.advise.budget import Budget, BudgetSpentError
 from mnemos.studies.advise.draws import Draws, key
 from mnemos.studies.advise.pilots import Pilot, Pilots, check, check_pilots
+from mnemos.studies.advise.rungs import FINALISTS, FIRST, SHARE, possible, rungs_for
 from mnemos.studies.advise.space import Space
 from mnemos.studies.estimate import estimate
 from mnemos.studies.perform import make_folder
 from mnemos.studies.study import Changes, named
 
-ETA = 3
-"""The reduction factor: a third of the pilots goes on to the next rung, which has three times the rounds."""
-MOST = 40
-"""Candidates that are tried at the most, if the user gives no number of trials."""
-_TRIALS = 24
-"""Candidates that the budget should be enough for; the length of pilots is chosen by it."""
-_SHARE = 0.55
-"""Share of the budget for the search; the rest is for the finalists."""
-_FINALISTS = 3
-"""Finalists beside the experiment as it was given."""
-_COST = 0.26
-"""Rounds of a trial as a share of a whole pilot's: 1/9 + 1/3 · 2/9 + 1/9 · 2/3."""
 DATABASE = "search.db"
 
 
@@ -112,7 +104,7 @@ class Search:
         say: Callable[[str], None] | None = None,
         began: float | None = None,
     ) -> None:
-        """`budget` is in seconds, over all calls; `say` is told in a sentence what each trial has shown.
+        """`budget` is in seconds, over all calls; `say` is told in a sentence what each pilot has shown.
 
         `began` is when this call began, by `time.monotonic`; None: now.
         """
@@ -125,6 +117,8 @@ class Search:
         self.rungs = self._rungs(folder / f"{goal.key}.rungs.json")
         self._pilots = Pilots(folder, self.rungs, self._budget)
         self._candidates: dict[str, Candidate] = {}
+        self._trials: dict[str, Any] = {}
+        """The trial of each candidate, by the same keys."""
 
     def run(self) -> Found:
         """Search until everything was tried, the number of trials is reached or the time is used."""
@@ -164,80 +158,106 @@ class Search:
     # --- successive halving ---
 
     def _search(self) -> None:
-        space, base = self.goal.space, self.goal.base
-        rungs = self.rungs[0], ETA
-        draws = Draws(space, base.seed, self._folder / DATABASE, self.goal.key, rungs)
-        for changes, reached in draws.finished():
-            candidate = self._candidate(changes)
-            if candidate.experiment is not None and reached:  # its run's directory says what it has shown
-                self._note(candidate, self._pilots.reach(candidate.experiment, reached))
-        for trial, reported in draws.unfinished():
-            self._try(draws, trial, reported)
-        most = min(space.most or MOST, space.size)
-        while len(self._candidates) < most:
-            if self._candidates and self._budget.used > _SHARE * self._budget.seconds:
-                return
-            trial = draws.next(self._candidates)
+        goal = self.goal
+        draws = Draws(goal.space, goal.base.seed, self._folder / DATABASE, goal.key, FINALISTS)
+        for trial, reported, reason in draws.earlier():
+            candidate = self._begin(draws, trial)
+            if candidate is not None and candidate.experiment is not None:
+                candidate.reason = reason
+                for rung in reported:  # its run's directory says what it has shown
+                    self._reach(draws, trial, candidate, rung, known=True)
+        complete = self._first(draws)
+        for rung, following in pairwise(self.rungs):
+            self._halve(draws, rung, following, complete)
+
+    def _first(self, draws: Draws) -> bool:
+        """Try candidates on the first rung. Returns whether all were tried that should be."""
+        for name, trial in self._trials.items():
+            candidate = self._candidates[name]
+            if candidate.pilot is None and not draws.ended(trial):  # of a call that was killed
+                self._reach(draws, trial, candidate, self.rungs[0])
+        while len(self._candidates) < draws.most:
+            if self._candidates and self._budget.used > FIRST * self._budget.seconds:
+                return False
+            trial = draws.next()
             if trial is None:
-                return
-            self._try(draws, trial)
+                break
+            drawn = self._begin(draws, trial)
+            if drawn is not None and drawn.experiment is not None:
+                self._reach(draws, trial, drawn, self.rungs[0])
+        return True
 
-    def _try(self, draws: Draws, trial: Any, reported: int = 0) -> None:
-        """Run a trial from rung to rung, until it is pruned or has done the last.
-
-        `reported` is the rung that an earlier call, which was killed, has reported last.
-        """
-        changes = self.goal.space.draw(trial)
-        if key(changes) in self._candidates:
+    def _begin(self, draws: Draws, trial: Any) -> Candidate | None:
+        """The candidate that a trial stands for; None if it was tried before."""
+        changes = draws.drawn(trial)
+        name = key(changes)
+        if name in self._trials:
             draws.repeated(trial)
-            return
-        candidate = self._candidate(changes)
+            return None
+        self._trials[name] = trial
+        candidate = self._candidates[name] = self._candidate(changes)
         if candidate.experiment is None:
             draws.stopped(trial)
+        return candidate
+
+    def _halve(self, draws: Draws, rung: int, following: int, complete: bool) -> None:
+        """Let the best of a rung go on to the following one, the best first.
+
+        The others are ruled out for good only if the rung is `complete`; with more time, more may be tried.
+        """
+        values, further = draws.values(rung), draws.values(following)
+        on = [
+            (trial, self._candidates[name])
+            for name, trial in self._trials.items()
+            if trial.number in values and trial.number not in further and not draws.ended(trial)
+        ]
+        on.sort(key=lambda pair: (-values[pair[0].number], pair[0].number))
+        for trial, candidate in on:
+            if trial.should_prune():
+                if complete:
+                    draws.stopped(trial)
+            elif further and self._budget.used > SHARE * self._budget.seconds:
+                return
+            else:
+                self._reach(draws, trial, candidate, following)
+                further[trial.number] = values[trial.number]
+
+    def _reach(
+        self, draws: Draws, trial: Any, candidate: Candidate, rung: int, *, known: bool = False
+    ) -> None:
+        """Run a candidate to a rung, unless it is there already, and report what it shows if not `known`."""
+        assert candidate.experiment is not None
+        try:
+            pilot = self._pilots.reach(candidate.experiment, rung)
+        except BusyError:
+            raise
+        except MnemosError as error:  # such as a run that pauses; others may go well
+            candidate.reason = str(error)
+            draws.stopped(trial, candidate.reason)
             return
-        for rung in self.rungs:
-            try:
-                pilot = self._pilots.reach(candidate.experiment, rung)
-            except BusyError:
-                raise
-            except MnemosError as error:  # such as a run that pauses; others may go well
-                candidate.reason = str(error)
-                draws.stopped(trial)
-                return
-            self._note(candidate, pilot)
-            if rung < reported:
-                continue
-            if rung > reported:
-                trial.report(self.goal.value(pilot), rung)
-            if pilot.accuracy is None or (rung < self.rungs[-1] and trial.should_prune()):
-                draws.stopped(trial)
-                self._say(f"{name_of(candidate.changes)}: {_so_far(pilot)}, stopped")
-                return
-        draws.completed(trial, self.goal.value(pilot))
-        self._say(f"{name_of(candidate.changes)}: {_so_far(pilot)}")
+        candidate.pilot = pilot
+        if not known:
+            trial.report(self.goal.value(pilot), rung)
+            self._say(f"{name_of(candidate.changes)}: {_so_far(pilot)}")
+        if pilot.accuracy is None:
+            draws.stopped(trial)
+        elif rung == self.rungs[-1]:
+            draws.completed(trial, self.goal.value(pilot))
 
     def _candidate(self, changes: Changes) -> Candidate:
-        """The candidate of some changes, the same one if it was drawn before."""
-        name = key(changes)
-        if name not in self._candidates:
-            try:
-                experiment = self.goal.base.override(changes)
-                check(experiment)
-                self._candidates[name] = Candidate(changes, experiment)
-            except ConfigError as error:
-                self._candidates[name] = Candidate(changes, None, reason=str(error))
-        return self._candidates[name]
-
-    def _note(self, candidate: Candidate, pilot: Pilot) -> None:
-        if candidate.pilot is None or pilot.rounds >= candidate.pilot.rounds:
-            candidate.pilot = pilot
+        try:
+            experiment = self.goal.base.override(changes)
+            check(experiment)
+            return Candidate(changes, experiment)
+        except ConfigError as error:
+            return Candidate(changes, None, reason=str(error))
 
     # --- the finalists ---
 
     def _choose(self) -> list[Candidate]:
         """The candidates that went furthest, best first, and the experiment as it was given."""
         ranked = self.ranked()
-        chosen = ranked[:_FINALISTS]
+        chosen = ranked[:FINALISTS]
         given = [
             found
             for found in ranked
@@ -275,33 +295,6 @@ class Search:
                 seeded = found.experiment.model_copy(update={"seed": seed})
                 found.seeds[seed] = self._pilots.reach(seeded, self.rungs[-1])
             self._say(f"finalists: seed {seed} is done")
-
-
-def rungs_for(rounds: int, seconds: float | None, budget: float, seeds: int) -> tuple[int, ...]:
-    """The rounds after which pilots are judged, each `ETA` times the one before.
-
-    The last is the experiment's number of rounds, or fewer, so that the search and the finalists fit in the
-    budget: budget = t · R · (`_TRIALS` · `_COST` + (`_FINALISTS` + 1) · seeds), with `seconds` t a round.
-    """
-    last = rounds
-    if seconds:
-        whole_pilots = _TRIALS * _COST + (_FINALISTS + 1) * seeds
-        last = min(rounds, max(ETA, int(budget / (whole_pilots * seconds))))
-    if last < ETA:
-        return (last,)
-    if last < ETA**2:
-        return (last // ETA, last // ETA * ETA)
-    first = last // ETA**2
-    return (first, first * ETA, first * ETA**2)
-
-
-def possible(base: Experiment, rungs: Sequence[int]) -> tuple[int, ...]:
-    """The rungs that a run can have: a stream of tasks may need more rounds than the first ones give it."""
-    for index in range(len(rungs)):
-        with suppress(ConfigError):
-            check(base.override({"rounds": rungs[index]}))
-            return tuple(rungs[index:])
-    return (base.rounds,)
 
 
 def _so_far(pilot: Pilot) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -73,16 +72,6 @@ class Space:
             field: changes[field] if isinstance(given, Range) else json.dumps(changes[field])
             for field, given in self.fields.items()
         }
-
-    def choices(self) -> Iterator[tuple[Changes, dict[str, Any]]]:
-        """All choices, each with the parameters of a trial that stands for it; none if there is a range."""
-        for index, variant in enumerate(self.variants):
-            yield variant, {_VARIANT: str(index)}
-        given = [values for values in self.fields.values() if not isinstance(values, Range)]
-        if self.fields and len(given) == len(self.fields):
-            for chosen in itertools.product(*given):
-                changes = dict(zip(self.fields, chosen, strict=True))
-                yield changes, self.params(changes)
 
     def key(self) -> str:
         """A text that is equal for equal spaces."""
