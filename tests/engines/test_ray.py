@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -152,16 +154,30 @@ def test_a_round_that_is_broken_off_leaves_nothing_behind(runner):
 
 
 def test_a_worker_killed_in_the_middle_of_a_round_loses_nothing(runner):
-    killed = []
+    """A round's updates may be checked when all are there: so a thread watches for a worker that is busy."""
+    begun, killed = threading.Event(), []
 
-    def kill(update, layout):
-        busy = [member for member in runner.crew.members if member.jobs]
-        if update.round == 2 and busy and not killed:
-            killed.append(busy[0].pid)
-            os.kill(busy[0].pid, signal.SIGKILL)
+    def watch(update, layout):
+        begun.set()  # the first round's updates are there
 
+    def kill():
+        end = time.monotonic() + 60
+        while begun.wait(1) and not killed and time.monotonic() < end:
+            for member in list(runner.crew.members):
+                if member.jobs and not killed:
+                    os.kill(member.pid, signal.SIGKILL)
+                    killed.append(member.pid)
+            time.sleep(0.001)
+
+    killer = threading.Thread(target=kill)
     changes = {"local": {"epochs": 5, "batch": 4}}  # so that it takes a moment
-    assert_same(play(runner, (kill,), **changes), play(**changes))
+    killer.start()
+    try:
+        found = play(runner, (watch,), **changes)
+    finally:
+        begun.set()
+        killer.join(70)
+    assert_same(found, play(**changes))
     assert killed
     assert killed[0] not in [member.pid for member in runner.crew.members]
 
