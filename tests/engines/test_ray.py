@@ -15,6 +15,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -155,14 +156,15 @@ def test_a_round_that_is_broken_off_leaves_nothing_behind(runner):
 
 def test_a_worker_killed_in_the_middle_of_a_round_loses_nothing(runner):
     """A round's updates may be checked when all are there: so a thread watches for a worker that is busy."""
-    begun, killed = threading.Event(), []
+    begun, killed, over = threading.Event(), [], []
 
     def watch(update, layout):
         begun.set()  # the first round's updates are there
 
     def kill():
+        begun.wait(60)
         end = time.monotonic() + 60
-        while begun.wait(1) and not killed and time.monotonic() < end:
+        while not (killed or over) and time.monotonic() < end:
             for member in list(runner.crew.members):
                 if member.jobs and not killed:
                     os.kill(member.pid, signal.SIGKILL)
@@ -176,6 +178,7 @@ def test_a_worker_killed_in_the_middle_of_a_round_loses_nothing(runner):
         found = play(runner, (watch,), **changes)
     finally:
         begun.set()
+        over.append(True)
         killer.join(70)
     assert_same(found, play(**changes))
     assert killed
@@ -279,7 +282,10 @@ def stored():
 
 
 def test_thirty_rounds_take_no_more_memory_than_ten(runner):
-    """A model has 2 MB: if one a round were kept anywhere, twenty would show."""
+    """A model has 2 MB. If one were kept in each round, medians that are 15 rounds apart would differ by 30 MB.
+
+    What is resident goes up and down by as much from one round to the next, so single rounds say nothing.
+    """
     changes = {
         "model": {"name": "mlp", "hidden": [6600]},
         "method": "scaffold",
@@ -296,7 +302,7 @@ def test_thirty_rounds_take_no_more_memory_than_ten(runner):
             federation.advance(runner)
             memory.append(resident())
             known.append(len(references()))
-    assert memory[-1] - memory[9] < 30e6
+    assert median(memory[20:]) - median(memory[5:15]) < 20e6
     assert known[-1] - known[9] < 10  # a worker that is just being replaced has some
     wait_for(lambda: stored() <= 4e6, "the store to take back what was let go of")
 

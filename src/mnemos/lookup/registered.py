@@ -25,8 +25,9 @@ _WORDS = {int: "whole number", float: "number", bool: "true or false", str: "tex
 
 
 def registered(kind: str) -> list[PartInfo]:
-    """All parts of Mnemos's own of a kind."""
-    return [part_info(kind, part) for part in KINDS[kind].load()]
+    """All parts of a kind that are Mnemos's own; programs and plug-ins may have registered others."""
+    own = (part for part in KINDS[kind].load() if part.__module__.startswith("mnemos."))
+    return [part_info(kind, part) for part in own]
 
 
 def part_info(kind: str, part: type[Part], origin: str = "mnemos") -> PartInfo:
