@@ -282,7 +282,7 @@ def stored():
 
 
 def test_thirty_rounds_take_no_more_memory_than_ten(runner):
-    """A model has 2 MB. If one were kept in each round, medians that are 15 rounds apart would differ by 30 MB.
+    """A model has 2 MB. If each round kept one, medians that are 15 rounds apart would differ by 30 MB.
 
     What is resident goes up and down by as much from one round to the next, so single rounds say nothing.
     """
