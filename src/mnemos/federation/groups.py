@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -312,7 +312,7 @@ class Group:
 def _begun(answers: Iterable[Answers]) -> Iterator[Answers]:
     """The answers, the first of which has been asked for: `auto` chooses its engine by then."""
     rest = iter(answers)
-    return chain([first for first in [next(rest, None)] if first is not None], rest)
+    return chain(list(islice(rest, 1)), rest)
 
 
 def _bytes(*tensors: Tensor) -> int:
