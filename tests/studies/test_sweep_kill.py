@@ -8,17 +8,9 @@ import yaml
 
 import mnemos
 from mnemos.runs.run import Run, runs_in
-from support.processes import Command, wait_for
+from support.processes import sweeping, wait_for
 
 RUNS, ROUNDS = 6, 20
-
-
-@pytest.fixture
-def gate(tmp_path):
-    """Where the runs of the second rate wait in the middle, until `open` is there."""
-    folder = tmp_path / "gate"
-    folder.mkdir()
-    return folder
 
 
 @pytest.fixture
@@ -40,11 +32,6 @@ def place(tmp_path, gate):
     }
     (tmp_path / "rates.yaml").write_text(yaml.safe_dump(study))
     return tmp_path
-
-
-def sweeping(place, *words):
-    """`mnemos sweep` in a process of its own."""
-    return Command("sweep", "rates.yaml", "--out", "runs", "--json", *words, cwd=place)
 
 
 def rounds_of(run):

@@ -10,17 +10,9 @@ import yaml
 from mnemos.experiment.experiment import Experiment
 from mnemos.runs.execute import start
 from mnemos.runs.run import Run, runs_in
-from support.processes import Command, wait_for
+from support.processes import sweeping, wait_for
 
 ROUNDS = 12
-
-
-@pytest.fixture
-def gate(tmp_path):
-    """Where each process waits at the end of round 6, before it is saved, until `open` is there."""
-    folder = tmp_path / "gate"
-    folder.mkdir()
-    return folder
 
 
 @pytest.fixture
@@ -42,11 +34,6 @@ def study(tmp_path, gate):
     }
     (tmp_path / "rates.yaml").write_text(yaml.safe_dump(given))
     return given
-
-
-def sweeping(place, *words):
-    """`mnemos sweep` in a process of its own."""
-    return Command("sweep", "rates.yaml", "--out", "runs", "--json", *words, cwd=place)
 
 
 def test_killed_and_called_again(study, gate, tmp_path):

@@ -224,3 +224,8 @@ def _print_into(folder):
     for name, number in (("out", 1), ("err", 2)):
         with (Path(folder) / name).open("wb") as file:
             os.dup2(file.fileno(), number)
+
+
+def sweeping(place: Path, *words: str) -> Command:
+    """`mnemos sweep rates.yaml` in a process of its own, in the folder `place`."""
+    return Command("sweep", "rates.yaml", "--out", "runs", "--json", *words, cwd=place)
